@@ -56,7 +56,7 @@ fn main() -> ExitCode {
             }
             report.print();
             if !words.is_empty() {
-                report.keep_others();
+                report.keep_others(&words);
                 report.write();
             }
             ExitCode::SUCCESS

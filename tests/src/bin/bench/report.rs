@@ -4,9 +4,14 @@ use std::fmt::Write as _;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md");
 
+/// How the line of the document begins that describes the machine of a whole run.
+const MACHINE: &str = "Machine: ";
+
 #[derive(Default)]
 pub(crate) struct Report {
     rows: Vec<[String; 5]>,
+    /// What the document says of the machines, if only these parts were measured again.
+    before: Option<(String, String)>,
 }
 
 impl Report {
@@ -40,10 +45,14 @@ impl Report {
         Self::say(&self.table());
     }
 
-    /// Adds the rows of the document that were not measured in this run, and keeps the document's
+    /// Adds the rows of the document that were not measured in this run of some parts, and keeps the document's
     /// order.
-    pub(crate) fn keep_others(&mut self) {
+    pub(crate) fn keep_others(&mut self, parts: &[&str]) {
         let text = std::fs::read_to_string(DOCUMENT).unwrap_or_default();
+        let again = format!("Measured again, {}: ", parts.join(" "));
+        let is_of_machine = |line: &&str| line.starts_with(MACHINE) || line.starts_with("Measured again, ");
+        let machines = text.lines().filter(is_of_machine).filter(|line| !line.starts_with(&again));
+        self.before = Some((machines.collect::<Vec<_>>().join("\n\n"), again));
         let mut measured = std::mem::take(&mut self.rows);
         for line in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what ")) {
             let cells = line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned());
@@ -56,8 +65,12 @@ impl Report {
 
     pub(crate) fn write(&self) {
         let machine = machine();
+        let machines = match &self.before {
+            None => format!("{MACHINE}{machine}."),
+            Some((before, again)) => format!("{before}\n\n{again}{machine}."),
+        };
         let text = format!(
-            "# Performance\n\n`make bench` measures these figures and writes this page.\n\nMachine: {machine}.\n\n{}\n{NOTES}",
+            "# Performance\n\n`make bench` measures these figures and writes this page.\n\n{machines}\n\n{}\n{NOTES}",
             self.table()
         );
         std::fs::write(DOCUMENT, text).unwrap_or_else(|e| panic!("{DOCUMENT}: {e}"));
