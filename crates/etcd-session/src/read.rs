@@ -130,7 +130,7 @@ impl Session {
     ) -> Result<KeySnapshot, StoreError> {
         let mut entries = BTreeMap::new();
         let parts = self.read_parts(reads, at, deadline, |_, kv| self.insert(kv, &mut entries));
-        // Allocated: the state of this read takes kilobytes, and callers have many of them.
+        // Boxed, because this future takes kilobytes, and callers contain several of them.
         let found = Box::pin(parts).await?;
         Ok(KeySnapshot { entries, ..found })
     }
@@ -251,7 +251,7 @@ impl Session {
             chunk.iter().map(|read| self.operation(read, snapshot.revision)).collect();
         let answer = self.commit_reads(&operations, deadline).await?;
         self.note_header(answer.header(), snapshot)?;
-        let first: Vec<Part> = chunk.iter().cloned().zip(gets(&answer)).collect();
+        let first: Vec<Part> = chunk.iter().cloned().zip(get_responses(&answer)).collect();
         let rests = first.iter().filter(|(_, got)| got.more());
         let rests = rests.filter_map(|(read, got)| self.rest(read, Some(got))).collect();
         Ok((first, rests))
@@ -310,8 +310,9 @@ impl Session {
         Ok(KeyList { revision: snapshot.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
-    /// Reads the same in four parts, side by side: the keys before the first cut, from there to the second one,
-    /// and so on. The cuts are ends of keys, in ascending order. A store with some processors answers earlier so.
+    /// Reads the keys of a range without their values, at a revision, in four parts at the same time. A store
+    /// with several processors answers sooner than for the whole range. `cuts` are the texts after the prefix at
+    /// which the second, third and fourth part begin, in ascending order; no key has to exist there.
     ///
     /// # Errors
     /// Returns the store's error; a part of the range is never returned.
@@ -403,7 +404,7 @@ impl Session {
         let operations: Vec<TxnOp> = reads.chain(self.counts(counted, snapshot.revision)).collect();
         let answer = self.commit_reads(&operations, deadline).await?;
         self.note_header(answer.header(), &mut snapshot)?;
-        let mut answers = gets(&answer);
+        let mut answers = get_responses(&answer);
         for kv in answers.by_ref().take(keys.len()).flat_map(|mut got| got.take_kvs()) {
             self.insert(&kv, &mut snapshot.entries);
         }
@@ -613,8 +614,8 @@ impl Listing<'_> {
     }
 }
 
-/// Returns the answers to the reads of a transaction.
-fn gets(answer: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
+/// Returns the responses to the reads of a transaction. The client copies them.
+fn get_responses(answer: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
     answer.op_responses().into_iter().filter_map(|response| match response {
         TxnOpResponse::Get(got) => Some(got),
         _ => None,

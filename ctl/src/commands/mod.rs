@@ -184,7 +184,8 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
     config
 }
 
-/// The run of one verb, allocated: on the stack it would take as much as the largest, which is hundreds of KiB.
+/// The future of one verb. It is boxed, because on the stack each verb would take as much room as the largest
+/// one: hundreds of KiB.
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'a>>;
 
 /// Runs a verb about how updates go.

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 /// Longest list of hosts that is always read host by host, at one revision.
 const POINT_READS_MAX: usize = 128;
 /// Longest list of hosts that is read host by host if more than [`LARGER_FLEET`] times as many
-/// hosts are listed under the version.
+/// hosts are listed under the version. For a longer list, the range is read in parts.
 const SHORT_LIST_MAX: usize = 2048;
 const LARGER_FLEET: usize = 8;
 /// The result at one revision.
@@ -227,7 +227,7 @@ async fn verify_by_range<'a>(
     } else {
         let identity = session.read_keys(&[Key::Store], deadline).await?;
         let at = identity.revision;
-        // The list of hosts is most likely the list in the store, so parts of the one make parts of the other.
+        // Most of the hosts are probably listed, so equal parts of the one list make equal parts of the other.
         let cuts = [1, 2, 3].map(|quarters| hosts[hosts.len() * quarters / 4]);
         let (list, counts) =
             tokio::join!(session.read_key_list_in_parts(&prefix, cuts, at, deadline), count(Some(at)));

@@ -75,7 +75,7 @@ pub(super) async fn verify_hosts(
     let (verified, waited) = match wait {
         None => (question.ask(store, store.deadline).await?, None),
         Some(limit) => {
-            // Allocated: it takes more room than all else here, and most questions do not wait.
+            // Boxed, because this future is the largest one here, and most questions do not wait.
             let (verified, waited) = Box::pin(wait_for(&question, store, limit, wait_anyway)).await?;
             (verified, Some(waited))
         }
