@@ -84,17 +84,26 @@ pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
 /// Warns of values in the store that are not valid, and of certificates of hosts that end soon.
 pub(super) fn print_warnings(fleet: &Fleet) {
     super::running::warn_of_skipped(fleet.skipped());
-    for key in fleet.unreadable().iter().take(10) {
-        output::warn(&format!("the value of {key} cannot be read"));
-    }
+    warn_of_each(fleet.unreadable().iter().map(|key| format!("the value of {key} cannot be read")).collect());
     let reports =
         fleet.hosts().iter().filter_map(|(host, host_facts)| Some((host, host_facts.readable_report()?)));
     let ends =
         reports.flat_map(|(host, r)| r.facts.certificates.iter().map(move |(file, end)| (host, file, *end)));
-    let warnings = ends.filter_map(|(host, file, end)| Some((host, certificate_warning(file, end, now())?)));
-    for (host, warning) in warnings.take(10) {
-        output::warn(&format!("{host}: {warning}"));
+    let warnings = ends.filter_map(|(host, file, end)| {
+        certificate_warning(file, end, now()).map(|warning| format!("{host}: {warning}"))
+    });
+    warn_of_each(warnings.collect());
+}
+
+/// Warns of each, but of no more than fit on a screen, and says how many are left out.
+fn warn_of_each(mut warnings: Vec<String>) {
+    const PRINTED_MAX: usize = 10;
+    let more = warnings.len().saturating_sub(PRINTED_MAX);
+    warnings.truncate(PRINTED_MAX);
+    if more > 0 {
+        warnings.push(format!("and {more} more of this kind"));
     }
+    warnings.iter().for_each(|warning| output::warn(warning));
 }
 
 /// Warns of listings that their hosts do not confirm.

@@ -165,8 +165,8 @@ fn next_identity(
         (None, Some(given)) => given,
         (None, None) => match known.len() {
             0 => {
-                output::warn(
-                    "no lineage is known; a new one is created. Hosts with an older lineage will refuse this store",
+                output::note(
+                    "the store gets a new lineage, as for a new fleet; agents that know another lineage refuse it, unless it is given with --lineage",
                 );
                 etcd_session::random_token()
             }

@@ -59,6 +59,18 @@ fn garbage_keys_become_no_part_of_an_answer() {
 }
 
 #[test]
+fn many_values_that_cannot_be_read_are_named_in_part_and_counted() {
+    let etcd = Etcd::single();
+    let entries: Vec<_> = (0..12).map(|n| (format!("/orchestrate/hosts/h{n}"), "garbage")).collect();
+    fill(&etcd.store(), &entries.iter().map(|(key, value)| (key.as_str(), *value)).collect::<Vec<_>>());
+    let directory = tempfile::tempdir().expect("a directory");
+    let world = World::new(&etcd.endpoint(0));
+    let output: CommandOutput = run(world.command(directory.path()).args(["hosts", "list"]), "").into();
+    assert_eq!(output.err.matches(" cannot be read\n").count(), 10, "{}", output.err);
+    assert!(output.err.contains("warning: and 2 more of this kind\n"), "{}", output.err);
+}
+
+#[test]
 fn a_claim_without_a_host_hides_no_lost_one() {
     let etcd = Etcd::single();
     let store = etcd.store();

@@ -178,6 +178,19 @@ fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
 }
 
 #[test]
+fn the_hint_about_a_suspect_host_names_what_its_failed_step_can_do() {
+    let check = |phase: StepPhase, expected: &str| {
+        let failure = Failure::of(phase, StepName::new("s").unwrap(), StepEnd::Exited { code: 1 });
+        let failed = HostFailure { version: Some(version("v2")), failure, suspect: true };
+        let hint = FleetVerdict::Failed(FailedBy::Report(failed)).hint();
+        assert!(hint.starts_with(expected), "{phase:?}: {hint}");
+    };
+    check(StepPhase::Validate, "its validation passes; a new instruction");
+    check(StepPhase::Apply, "its next attempt succeeds; a new instruction");
+    check(StepPhase::Prefetch, "its next attempt succeeds; a new instruction");
+}
+
+#[test]
 fn a_result_of_before_the_newest_attempt_does_not_outweigh_the_report() {
     let facts = [live(), listed("v2"), status("puppet", "failed"), reported(NOW, HostVerdict::Ok)];
     check(&facts, "ok: ", FleetState::Settled);

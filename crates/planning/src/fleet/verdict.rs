@@ -172,8 +172,13 @@ impl FleetVerdict {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
+            Self::Failed(FailedBy::Report(HostFailure { suspect: true, failure, .. }))
+                if failure.phase == StepPhase::Validate =>
+            {
+                "its validation passes; a new instruction or `orchestrate retry` makes it try now"
+            }
             Self::Failed(FailedBy::Report(HostFailure { suspect: true, .. })) => {
-                "it tries again when the catalog changes and now and then; a new instruction or `orchestrate retry` makes it try now"
+                "its next attempt succeeds; a new instruction or `orchestrate retry` makes it try now"
             }
             Self::Failed(FailedBy::Report(_)) => {
                 "its next attempt succeeds; `orchestrate retry` makes it begin now"
