@@ -6,7 +6,9 @@ use crate::reconcile::{Reconcile, Wake};
 use crate::rollout_writes::{halt, look_after};
 use etcd_session::{Deadline, Session, StoreError, jitter};
 use planning::host::{EndSearch, Looker};
-use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
+use planning::rollout::{
+    ClosingTask, EndTask, SeenMark, closing_reads, closing_task, end_reads, end_task, unchanged,
+};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::reads::Read;
@@ -57,6 +59,8 @@ pub(crate) struct RolloutEndTask {
     /// True while this host holds the mark, or may do so. It goes on looking then, though it has no wish of its
     /// own: nobody else looks.
     holds: bool,
+    /// The mark of another host.
+    seen: Option<SeenMark>,
     /// What was read last while this host held the mark, and when to read everything again.
     read: Option<(KeySnapshot, Instant)>,
 }
@@ -77,6 +81,7 @@ impl RolloutEndTask {
             known: None,
             again_at: Instant::now(),
             holds: false,
+            seen: None,
             read: None,
         };
         (task, receiver)
@@ -95,13 +100,14 @@ impl RolloutEndTask {
         let reads = Read::all(&closing_reads(*order), &[]);
         let found = self.session.read_judged(*history, &reads, None, deadline).await?;
         let later = ASK_INTERVAL.mul_f64(0.5 + jitter());
-        let task = closing_task(*order, fence.live_lease, &found);
+        let seen = (&mut self.seen, clock::boot_millis());
+        let task = closing_task(*order, fence.live_lease, &found, seen);
         self.holds = task == ClosingTask::Look;
         match task {
             ClosingTask::Stop => return Ok(self.stop(*order)),
             ClosingTask::Wait => return Ok(Some(later)),
-            ClosingTask::Begin => {
-                let begin = begin_closing(&self.host, *fence, *order);
+            ClosingTask::Begin(mark) => {
+                let begin = begin_closing(&self.host, *fence, *order, mark);
                 // If the answer is lost, the mark may be there, and nobody else looks.
                 self.holds = true;
                 self.holds = self.session.commit(&begin, deadline).await?.applied;

@@ -32,7 +32,7 @@ impl Agent {
     pub(crate) fn follow_end(&mut self, world: &mut World) {
         let search = self.looks_for().or_else(|| self.ending.search.filter(|_| self.ending.holds));
         if self.ending.search != search {
-            self.ending = Ending { search, ..Ending::default() };
+            self.ending = Ending { search, seen: self.ending.seen, ..Ending::default() };
             if search.is_some() {
                 self.end_due(world, 1..1_000);
             }
@@ -87,13 +87,14 @@ impl Agent {
         match (wait, answer) {
             (EndWait::Asks, Answer::Read(found)) => {
                 self.ending.holds = false;
-                match closing_task(order, fence.live_lease, &found) {
+                let seen = (&mut self.ending.seen, world.clock(self.machine).boot);
+                match closing_task(order, fence.live_lease, &found, seen) {
                     ClosingTask::Stop => return self.ended(world, order),
                     ClosingTask::Wait => self.end_due(world, 150_000..450_000),
-                    ClosingTask::Begin => {
+                    ClosingTask::Begin(mark) => {
                         // If the answer is lost, the mark may be there, and nobody else looks.
                         self.ending.holds = true;
-                        let transaction = begin_closing(&self.state.host, fence, order);
+                        let transaction = begin_closing(&self.state.host, fence, order, mark);
                         self.write_end(world, EndWait::Begins, transaction);
                     }
                     ClosingTask::Look => self.read_end(world, order),

@@ -1,7 +1,7 @@
 //! What an agent knows of the end of its rollout.
 
 use planning::host::EndSearch;
-use planning::rollout::Holders;
+use planning::rollout::{Holders, SeenMark};
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
 use schema::store_marks::Marks;
@@ -35,6 +35,8 @@ pub(crate) struct Ending {
     pub(crate) search: Option<EndSearch>,
     /// True while the host holds the mark, or may do so.
     pub(crate) holds: bool,
+    /// The mark of another host.
+    pub(crate) seen: Option<SeenMark>,
 }
 
 impl Default for Ending {
@@ -46,6 +48,7 @@ impl Default for Ending {
             timer: 0,
             search: None,
             holds: false,
+            seen: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::halt::halts;
 use super::holders::Holders;
 use super::opening::{Members, StageTask, stage_task};
 use super::results::HostResult;
-use super::rules::{Rules, governs, record_of};
+use super::rules::{Rules, record_of};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
@@ -37,38 +37,6 @@ pub enum EndTask {
     Soak(u32, Span),
     /// It writes that the rollout has ended.
     End(Transaction),
-}
-
-/// What a host does that is through with its rollout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClosingTask {
-    /// Nothing more: the rollout has ended, or no policy governs it.
-    Stop,
-    /// Nothing now: another host looks, or the record is not written yet.
-    Wait,
-    /// It takes the mark of the host that looks.
-    Begin,
-    /// It holds the mark, and looks.
-    Look,
-}
-
-/// Returns what a host reads that is through with its rollout.
-pub fn closing_reads(order: InstructionOrder) -> [Key; 4] {
-    [Key::RolloutPolicy, Key::RolloutRecord(order), Key::Ended(order), Key::Closing(order)]
-}
-
-/// Returns what a host does that is through with its rollout. `live_lease` is the lease of its agent.
-pub fn closing_task(order: InstructionOrder, live_lease: i64, found: &KeySnapshot) -> ClosingTask {
-    if found.get(&Key::Ended(order)).is_some() {
-        return ClosingTask::Stop;
-    }
-    match (record_of(order, found), found.get(&Key::Closing(order))) {
-        (None, _) if governs(order, found) => ClosingTask::Wait,
-        (None, _) => ClosingTask::Stop,
-        (Some(_), None) => ClosingTask::Begin,
-        (Some(_), Some(mark)) if mark.lease == live_lease => ClosingTask::Look,
-        (Some(_), Some(_)) => ClosingTask::Wait,
-    }
 }
 
 /// Returns what is read, all at one revision.

@@ -1,6 +1,7 @@
 //! Rollouts: how many hosts may be unavailable at the same time, and in which order they go. Everything
 //! here is a pure function over what was read at one revision of the store.
 
+mod closing;
 mod end;
 mod failures;
 mod forecast;
@@ -27,7 +28,8 @@ mod view;
 mod watching;
 mod window;
 
-pub use end::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
+pub use closing::{ClosingTask, SeenMark, closing_reads, closing_task};
+pub use end::{EndTask, end_reads, end_task, unchanged};
 pub use failures::failed_hosts;
 pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,

@@ -94,13 +94,13 @@ pub fn write_record<'a>(
     transaction
 }
 
-/// Returns the transaction by which a host takes over to look whether a rollout has ended.
-pub fn begin_closing(host: &HostName, fence: Fence, order: InstructionOrder) -> Transaction {
+/// Returns the transaction by which a host takes over to look whether a rollout has ended, if the mark of the host
+/// that looked so far has this revision: 0 if there is none.
+pub fn begin_closing(host: &HostName, fence: Fence, order: InstructionOrder, mark: i64) -> Transaction {
     let mut transaction = Transaction::idempotent("look whether the rollout has ended");
     fence.add_to(&mut transaction, host);
-    for key in [Key::Ended(order), Key::Closing(order)] {
-        transaction.compares.push(Compare::absent(key));
-    }
+    transaction.compares.push(Compare::absent(Key::Ended(order)));
+    transaction.compares.push(Compare::Revision(Key::Closing(order), mark));
     transaction.put(Key::Closing(order), host.as_str(), fence.live_lease);
     transaction
 }

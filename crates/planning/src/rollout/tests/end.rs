@@ -195,22 +195,24 @@ fn a_host_that_stops_working_after_the_end_does_not_count() {
     check(FailureKind::Lost, 81, 1);
 }
 
+impl Found {
+    fn marked(&mut self, lease: i64, at: i64) -> &mut Self {
+        let entry = Entry { value: b"web0".into(), create_revision: at, mod_revision: at, lease };
+        self.0.entries.insert(Key::Closing(ORDER).to_string(), entry);
+        self
+    }
+}
+
 #[test]
 fn one_host_looks_for_the_end() {
     let check = |change: &dyn Fn(&mut Found), expected: ClosingTask| {
         let mut found = two_hosts();
         change(&mut found);
-        assert_eq!(closing_task(ORDER, 7, &found.0), expected);
+        assert_eq!(closing_task(ORDER, 7, &found.0, (&mut None, BootMillis(1))), expected);
     };
-    let held_by = |lease: i64| {
-        move |found: &mut Found| {
-            let entry = Entry { value: b"web0".into(), create_revision: 70, mod_revision: 70, lease };
-            found.0.entries.insert(Key::Closing(ORDER).to_string(), entry);
-        }
-    };
-    check(&|_| {}, ClosingTask::Begin);
-    check(&held_by(7), ClosingTask::Look);
-    check(&held_by(8), ClosingTask::Wait);
+    check(&|_| {}, ClosingTask::Begin(0));
+    check(&|f| drop(f.marked(7, 70).record()), ClosingTask::Look);
+    check(&|f| drop(f.marked(8, 70).record()), ClosingTask::Wait);
     check(&|f| drop(f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string())), ClosingTask::Wait);
     let ungoverned = |f: &mut Found| {
         f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string());
@@ -218,6 +220,26 @@ fn one_host_looks_for_the_end() {
     };
     check(&ungoverned, ClosingTask::Stop);
     check(&|f| drop(f.put(&Key::Ended(ORDER), "{}", 80).record()), ClosingTask::Stop);
+}
+
+#[test]
+fn a_host_takes_over_a_mark_that_stayed_the_same_for_an_hour() {
+    let mut seen = None;
+    let mut check = |minutes: u64, (lease, at), expected: ClosingTask| {
+        let mut found = two_hosts();
+        let now = BootMillis(0).plus(Duration::from_secs(minutes * 60));
+        let task = closing_task(ORDER, 7, &found.marked(lease, at).0, (&mut seen, now));
+        assert_eq!(task, expected, "after {minutes} minutes");
+    };
+    check(10, (8, 70), ClosingTask::Wait);
+    check(69, (8, 70), ClosingTask::Wait);
+    check(70, (8, 70), ClosingTask::Begin(70));
+    // Another host was faster.
+    check(71, (9, 75), ClosingTask::Wait);
+    check(130, (9, 75), ClosingTask::Wait);
+    check(131, (9, 75), ClosingTask::Begin(75));
+    check(132, (7, 80), ClosingTask::Look);
+    check(133, (9, 81), ClosingTask::Wait);
 }
 
 #[test]

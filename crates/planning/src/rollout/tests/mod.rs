@@ -21,6 +21,7 @@ use schema::records::{
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::writes::claims::FoundClaims;
+use std::time::Duration;
 
 const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 50 };
 
