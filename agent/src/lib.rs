@@ -227,6 +227,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         registry: registry.clone(),
         loaded: loaded.clone(),
         templates: templates.clone(),
+        fencing: fencing.clone(),
     };
     let shared = http::Shared {
         status,

@@ -1,6 +1,6 @@
 //! The status of the agent, which `/status`, `/ready` and `/metrics` show.
 
-use etcd_session::{PresenceState, Snapshot};
+use etcd_session::{LeaseEnd, PresenceState, Snapshot};
 use planning::host::{Decision, RunningStep, Target};
 use planning::settings::{ValidationDirectory, ValidationRule};
 use schema::names::{HostName, Version};
@@ -26,6 +26,8 @@ pub(crate) struct Status {
     pub running: Option<RunningStep>,
     pub store_trust: StoreTrust,
     pub presence: PresenceState,
+    /// When the lease of the claim ends; `None` before the first pass.
+    pub lease_end: Option<LeaseEnd>,
     /// The snapshot of the mirror.
     pub snapshot: Arc<Snapshot>,
     /// The store's error at the host's last write.
@@ -90,6 +92,7 @@ impl Default for Status {
             running: None,
             store_trust: StoreTrust::Unread,
             presence: PresenceState::NotYet,
+            lease_end: None,
             snapshot: Arc::default(),
             write_trouble: None,
             steps_run: 0,
@@ -112,10 +115,19 @@ impl Status {
         self.snapshot.last_contact.map(|at| at.elapsed().as_secs_f64())
     }
 
+    /// True if the agent held the name and its lease may have ended since, because the store did not answer.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        let has_ended = self.lease_end.as_ref().is_some_and(LeaseEnd::has_passed);
+        has_ended && matches!(self.presence, PresenceState::Held { .. })
+    }
+
     /// Returns the JSON of `/status`.
     pub(crate) fn json(&self) -> Value {
         let (claim, lease, holder) = match &self.presence {
             PresenceState::NotYet => ("not_yet", None, None),
+            PresenceState::Held { lease, .. } if self.is_unconfirmed() => {
+                ("unconfirmed", Some(format!("{lease:x}")), None)
+            }
             PresenceState::Held { lease, .. } => ("held", Some(format!("{lease:x}")), None),
             PresenceState::Contested { holder } => ("contested", None, Some(holder.clone())),
         };

@@ -390,7 +390,7 @@ impl Host {
             &format!("{name}.json"),
             &format!(
                 r#"{{"service": {{"name": "{name}", "port": {port}, "tags": ["t-{port}"], "check":
-                    {{"script": "test -e '{file}' || exit 2", "interval": "200ms"}}}}}}"#
+                    {{"script": "test -e '{file}' || {{ echo {name} does not work; exit 2; }}", "interval": "200ms"}}}}}}"#
             ),
         );
     }

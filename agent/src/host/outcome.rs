@@ -29,7 +29,7 @@ impl Reconciler {
         let RunningStep { phase, step, .. } = running;
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &result.end), clock::now());
         let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
-        self.metrics.note_step(phase, (&result.end, meaning), took);
+        self.metrics.note_step((phase, &step), (&result.end, meaning), (took, now.wall));
         let log = log_tail(self.executor.redact(&result.output.text).lines());
         let (end, leftovers) = (&result.end, result.leftovers);
         let took_text = format_duration(took);
@@ -79,6 +79,7 @@ impl Reconciler {
             running: state.running.clone(),
             store_trust: context.store_trust.clone(),
             presence: context.presence.clone(),
+            lease_end: Some(self.presence.lease_end()),
             snapshot: context.snapshot.clone(),
             write_trouble: context.write_error.clone(),
             steps_run: self.executor.steps_run,

@@ -1,6 +1,6 @@
 //! Gauges that show the state of the agent at the time of the request.
 
-use crate::catalog::{Loaded, Reader};
+use crate::catalog::{Fencing, Loaded, Reader};
 use crate::checks::CheckRegistry;
 use crate::status::{Status, StatusTarget};
 use crate::templates::TemplateStates;
@@ -11,6 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use schema::health::CheckStatus;
+use schema::records::MaintenanceMode;
 use schema::verdict::VerdictKind;
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(crate) struct StateMetrics {
     pub registry: Arc<CheckRegistry>,
     pub loaded: watch::Receiver<Arc<Loaded>>,
     pub templates: watch::Receiver<Arc<TemplateStates>>,
+    pub fencing: watch::Receiver<Fencing>,
 }
 
 impl fmt::Debug for StateMetrics {
@@ -70,6 +72,7 @@ impl Collector for StateMetrics {
         let status = self.status.borrow().clone();
         host(&status, &mut encoder)?;
         store(&status, &mut encoder)?;
+        self.maintenance(&mut encoder)?;
         self.catalog(&mut encoder)?;
         self.services(&mut encoder)
     }
@@ -111,7 +114,7 @@ fn store(status: &Status, encoder: &mut Encoder<'_>) -> fmt::Result {
     if let Some(seconds) = status.seconds_since_contact() {
         encoder.gauge("store_contact_age_seconds", "Time since the store last answered", seconds)?;
     }
-    let is_held = matches!(status.presence, PresenceState::Held { .. });
+    let is_held = matches!(status.presence, PresenceState::Held { .. }) && !status.is_unconfirmed();
     encoder.flag("name_held", "1 while the agent holds the name of its host", is_held)?;
     if let Some(end) = status.certificates.values().min() {
         let help = "When the first certificate of the connection to the store ends, in seconds since 1970";
@@ -121,6 +124,18 @@ fn store(status: &Status, encoder: &mut Encoder<'_>) -> fmt::Result {
 }
 
 impl StateMetrics {
+    fn maintenance(&self, encoder: &mut Encoder<'_>) -> fmt::Result {
+        let marks = self.fencing.borrow().maintenance.clone();
+        let labels =
+            |how: MaintenanceMode, service: String| [("how", how.as_str().to_owned()), ("service", service)];
+        let of_host = marks.host.iter().map(|mark| (labels(mark.how, String::new()), mark.at));
+        let of_services =
+            marks.services.iter().map(|(name, mark)| (labels(mark.how, name.to_string()), mark.at));
+        let values = of_host.chain(of_services).map(|(labels, at)| (labels, at.0 as f64));
+        let help = "When an operator took the host, or a service of it, out of use, in seconds since 1970";
+        encoder.family("maintenance_since_timestamp_seconds", help, values)
+    }
+
     fn catalog(&self, encoder: &mut Encoder<'_>) -> fmt::Result {
         let shown = self.reader.snapshot();
         encoder.flag("catalog_connected", "1 while the catalog is followed", shown.connected)?;

@@ -14,12 +14,15 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use schema::health::CheckStatus;
+use schema::names::StepName;
 use schema::plan::Conclusion;
 use schema::steps::{StepEnd, StepPhase};
+use schema::time::EpochSeconds;
 use std::time::Duration;
 
 /// What precedes the name of each metric of the agent.
@@ -43,7 +46,14 @@ struct StatusLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StepLabels {
     phase: &'static str,
+    step: String,
     result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepOfPhase {
+    phase: &'static str,
+    step: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +99,8 @@ pub(crate) struct Metrics {
     attempts_started: Counter,
     attempts_ended: Results,
     steps: Durations<StepLabels>,
+    /// When each step was last done, in seconds since 1970.
+    steps_done: Family<StepOfPhase, Gauge>,
     validations: Results,
     check_results: Family<StatusLabel, Counter>,
     store_requests: Durations<RequestLabels>,
@@ -113,6 +125,7 @@ impl Default for Metrics {
             attempts_started: Counter::default(),
             attempts_ended: zero(&["proven", "failed", "dropped", "gave_up"]),
             steps: Family::new_with_constructor(steps),
+            steps_done: Family::default(),
             validations: zero(&["passed", "failed", "not_yet"]),
             check_results: Family::default(),
             store_requests: Family::new_with_constructor(requests),
@@ -138,6 +151,7 @@ impl Metrics {
             attempts_started,
             attempts_ended,
             steps,
+            steps_done,
             validations,
             check_results,
             store_requests,
@@ -149,8 +163,10 @@ impl Metrics {
         } = self.clone();
         own.register("attempts_started", "Attempts at a version that began", attempts_started);
         own.register("attempts_ended", "Attempts at a version that ended, by result", attempts_ended);
-        let help = "Duration of steps, by phase and result";
+        let help = "Duration of steps, by phase, step and result";
         own.register_with_unit("step_duration", help, Unit::Seconds, steps);
+        let help = "When each step was last done, in seconds since 1970";
+        own.register_with_unit("step_last_done_timestamp", help, Unit::Seconds, steps_done);
         own.register("validations", "Validations of a version, by result", validations);
         own.register("check_results", "Results of checks, by status", check_results);
         let help =
@@ -190,12 +206,12 @@ impl Metrics {
         self.validations.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Counts a step that ended.
+    /// Counts a step that ended now.
     pub(crate) fn note_step(
         &self,
-        phase: StepPhase,
+        (phase, step): (StepPhase, &StepName),
         (end, meaning): (&StepEnd, StepMeaning),
-        took: Duration,
+        (took, now): (Duration, EpochSeconds),
     ) {
         let result = match (end, meaning) {
             (_, StepMeaning::Done) => "done",
@@ -205,8 +221,11 @@ impl Metrics {
             (StepEnd::NotStarted { .. }, _) => "not_started",
             (StepEnd::Exited { .. } | StepEnd::Signalled { .. }, _) => "failed",
         };
-        let labels = StepLabels { phase: phase.as_str(), result };
-        self.steps.get_or_create(&labels).observe(took.as_secs_f64());
+        let (phase, step) = (phase.as_str(), step.to_string());
+        if meaning == StepMeaning::Done {
+            self.steps_done.get_or_create(&StepOfPhase { phase, step: step.clone() }).set(now.0);
+        }
+        self.steps.get_or_create(&StepLabels { phase, step, result }).observe(took.as_secs_f64());
     }
 
     /// Counts a result of a check.

@@ -35,7 +35,7 @@ pub use host_write::{HostWritten, Written};
 pub use observer::{RequestKind, RequestObserver};
 pub use operator::TargetSet;
 pub use pace::{refused_delay, write_backoff};
-pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
+pub use presence::{Gate, LeaseEnd, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
 pub use read::{Counted, EntryPage, KeyList};
 pub use request::Deadline;

@@ -105,9 +105,23 @@ pub enum PresenceState {
     },
 }
 
+/// When the live lease ends unless it is kept alive until then. While the store cannot be reached, the claim stays
+/// [`PresenceState::Held`], because the agent resumes its lease if the store still has it; but other hosts may see
+/// this one as gone from that time on.
+#[derive(Debug, Clone)]
+pub struct LeaseEnd(watch::Receiver<Instant>);
+
+impl LeaseEnd {
+    /// True if the lease was not kept alive in time.
+    pub fn has_passed(&self) -> bool {
+        Instant::now() > *self.0.borrow()
+    }
+}
+
 /// The claim, as other tasks see it.
 pub struct Presence {
     states: watch::Receiver<PresenceState>,
+    lease_end: watch::Receiver<Instant>,
     check: mpsc::Sender<()>,
 }
 
@@ -123,14 +137,21 @@ impl Presence {
         gate: watch::Receiver<Gate>,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (sender, states) = watch::channel(PresenceState::NotYet);
+        let (lease_ends, lease_end) = watch::channel(Instant::now());
         let (check, checks) = mpsc::channel(1);
-        let task = Claimant { session, config, gate, sender, checks, held: None, clash: Clash::default() };
-        (Self { states, check }, task.run())
+        let (held, clash) = (None, Clash::default());
+        let task = Claimant { session, config, gate, sender, lease_ends, checks, held, clash };
+        (Self { states, lease_end, check }, task.run())
     }
 
     /// Returns a receiver of the state, which can also wait for the next one.
     pub fn states(&self) -> watch::Receiver<PresenceState> {
         self.states.clone()
+    }
+
+    /// Returns when the live lease ends.
+    pub fn lease_end(&self) -> LeaseEnd {
+        LeaseEnd(self.lease_end.clone())
     }
 
     /// Requests a check of the claim now, because a transaction was refused: the claim may be lost.
@@ -145,6 +166,7 @@ struct Claimant {
     config: PresenceConfig,
     gate: watch::Receiver<Gate>,
     sender: watch::Sender<PresenceState>,
+    lease_ends: watch::Sender<Instant>,
     checks: mpsc::Receiver<()>,
     /// Lease that this process held last, and the history of the store in which it held it.
     held: Option<(i64, u64)>,
@@ -194,12 +216,14 @@ impl Claimant {
                 return;
             }
             let gate = self.gate.borrow_and_update().clone();
+            let asked = Instant::now();
             match self.claim(&gate).await {
                 Ok(ClaimOutcome::Held(held)) => {
                     failures = 0;
                     contest = None;
                     let HeldClaim { lease, live_revision, history } = held;
                     self.held = Some((lease, history));
+                    self.lease_ends.send_replace(asked + self.config.lease);
                     self.clash.end(&self.session).await;
                     self.publish(PresenceState::Held { lease, live_revision });
                     self.keep(held).await;
@@ -429,10 +453,12 @@ impl Claimant {
                 Some(()) = self.checks.recv() => KeepInput::Check,
                 changed = self.gate.changed() => KeepInput::Gate { exists: changed.is_ok() },
             };
+            let asked = Instant::now();
             match input {
                 KeepInput::Due => match self.keep_alive(held).await {
                     Ok(true) => {
                         last_success = Instant::now();
+                        self.lease_ends.send_replace(asked + self.config.lease);
                         failures = 0;
                     }
                     Ok(false) => {

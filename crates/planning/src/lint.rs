@@ -145,7 +145,10 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
         let Some(host) = name(number, config) else { continue };
         let waits: Vec<Wait> = config.settings.policy.requires.iter().filter_map(one_of).collect();
         let prospect = if waits.is_empty() { Prospect::Open(String::new()) } else { Prospect::Waits(waits) };
-        members.insert(host.clone(), Member { prospect, target: None, since: EpochSeconds(0) });
+        members.insert(
+            host.clone(),
+            Member { prospect, target: None, since: EpochSeconds(0), failing: Vec::new() },
+        );
         sources.insert(host.clone(), config.source.clone());
         for service in config.definitions.services.keys() {
             let record = Arc::new(ServiceRecord::default());

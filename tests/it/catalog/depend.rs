@@ -40,12 +40,17 @@ fn a_host_waits_for_a_service_says_for_which_and_goes_on_when_it_works() {
     for part in [
         "lb1 waits for web: 0 of 1 functional",
         "web1 waits for mysql: 0 of 1 functional",
-        "mysql on db1 is critical",
+        "mysql on db1 is critical: check service:mysql: mysql does not work",
     ] {
         wait_for_words(&db, &["why", "lb1"], part);
     }
     let roots = db.command(&["why"], "");
-    assert!(roots.out.contains("2 hosts wait: mysql on db1 is critical"), "{roots:?}");
+    assert!(
+        roots
+            .out
+            .contains("2 hosts wait: mysql on db1 is critical: check service:mysql: mysql does not work"),
+        "{roots:?}"
+    );
     // The database works, so all hosts continue on their own.
     db.write("mysql-works", "");
     web.wait_for_listing(&store, "1");

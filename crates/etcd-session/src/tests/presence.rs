@@ -125,6 +125,28 @@ async fn an_interruption_shorter_than_the_lease_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_kept_alive_ends_when_its_time_is_over() {
+    let fixture = Fixture::new().await;
+    let mut claiming = Claiming::start(&fixture, config(claim("a", "boot")));
+    let end = claiming.presence.lease_end();
+    assert!(end.has_passed() || *claiming.states.borrow() == PresenceState::NotYet, "nothing is claimed yet");
+    claiming.held().await;
+    sleep(20 * LEASE).await;
+    assert!(!end.has_passed(), "it is kept alive");
+    for link in [Link::Refusing, Link::Silent] {
+        fixture.store.set_link(link);
+        fixture.store.cut();
+        sleep(LEASE / 2).await;
+        assert!(!end.has_passed(), "{link:?}: it may be kept alive in time");
+        sleep(LEASE / 2 + Duration::from_millis(1)).await;
+        assert!(end.has_passed(), "{link:?}: nobody kept it alive");
+        fixture.store.set_link(Link::Open);
+        sleep(3 * LEASE).await;
+        assert!(!end.has_passed(), "{link:?}: it is kept alive, or the name is claimed again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_that_was_lost_is_replaced_and_the_old_listing_does_not_come_back() {
     for link in [Link::Refusing, Link::Silent] {
         let mut fixture = Fixture::new().await;

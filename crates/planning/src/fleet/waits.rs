@@ -13,9 +13,9 @@
 use crate::fleet::state::Fleet;
 use crate::fleet::verdict::{FleetVerdict, Running, Waiting};
 use catalog::View;
-use schema::health::Level;
+use schema::health::{CheckStatus, Level};
 use schema::names::{HostName, ServiceName};
-use schema::records::Wait;
+use schema::records::{FailingCheck, Wait};
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
 use schema::verdict::WaitingOn;
@@ -51,6 +51,20 @@ pub struct Member {
     pub target: Option<i64>,
     /// Since when the host has reported this: the time of its report.
     pub since: EpochSeconds,
+    /// The checks of the host that do not pass, as it reported them.
+    pub failing: Vec<FailingCheck>,
+}
+
+impl Member {
+    /// Returns the check that makes a service of this host critical, with its last line: a check of the service
+    /// itself, or one of the host.
+    fn why_critical(&self, service: &ServiceName) -> Option<String> {
+        let critical = |check: &&FailingCheck| check.status == CheckStatus::Critical;
+        let of = |wanted: Option<&ServiceName>| {
+            self.failing.iter().filter(critical).find(|check| check.service.as_ref() == wanted)
+        };
+        of(Some(service)).or_else(|| of(None)).map(ToString::to_string)
+    }
 }
 
 /// The root cause at the end of a chain.
@@ -75,6 +89,8 @@ pub enum Root {
         host: HostName,
         /// The health of the service, as text.
         health_text: &'static str,
+        /// The check that fails, if the host reports it.
+        check: Option<String>,
     },
     /// A host that has the service is in motion.
     Open {
@@ -94,8 +110,9 @@ impl fmt::Display for Root {
         match self {
             Self::NoProvider(service) => write!(f, "no host has {service}"),
             Self::Stuck { service, host, why } => write!(f, "{service} on {host}: {why}"),
-            Self::NotFunctional { service, host, health_text } => {
-                write!(f, "{service} on {host} is {health_text}")
+            Self::NotFunctional { service, host, health_text, check } => {
+                write!(f, "{service} on {host} is {health_text}")?;
+                check.iter().try_for_each(|check| write!(f, ": {check}"))
             }
             Self::Open { service, host, what } => write!(f, "{service} on {host}: {what}"),
             Self::Loop(hosts) => f.write_str(&describe_loop(hosts)),
@@ -189,7 +206,8 @@ impl<'a> WaitGraph<'a> {
             };
             let target = report.and_then(|r| r.target.as_ref()).map(|t| t.revision);
             let since = report.map(|r| r.at).unwrap_or_default();
-            (host.clone(), Member { prospect, target, since })
+            let failing = facts.readable_report().map(|report| report.checks.clone()).unwrap_or_default();
+            (host.clone(), Member { prospect, target, since, failing })
         });
         Self::new(members.collect(), view)
     }
@@ -352,7 +370,9 @@ impl<'a> WaitGraph<'a> {
         }
         match lacking.first() {
             Some((host, health_text)) => {
-                Err(Root::NotFunctional { service: service(), host: (*host).clone(), health_text })
+                let member = self.members.get(*host);
+                let check = member.and_then(|member| member.why_critical(&wait.service));
+                Err(Root::NotFunctional { service: service(), host: (*host).clone(), health_text, check })
             }
             None => Err(Root::NoProvider(service())),
         }
@@ -482,6 +502,7 @@ mod tests {
             prospect: prospect.clone(),
             target: Some(7),
             since: EpochSeconds(0),
+            failing: Vec::new(),
         };
         let members = hosts.iter().map(|(on, _, _, prospect)| (host(*on), member(prospect))).collect();
         (members, catalog_at_once(records, health))
@@ -525,6 +546,40 @@ mod tests {
             "web1 for mysql; mysql on db1 is critical",
         );
         check(&[("db1", "mysql", GOOD, Prospect::Settled)], "db1", "none");
+    }
+
+    #[test]
+    fn a_root_names_the_check_that_fails_and_its_last_line() {
+        let check = |failing: &[(&str, &str, CheckStatus, &str)], expected: &str| {
+            let (mut members, view) = scene(&[
+                ("web1", "web", BAD, waits(&["mysql 1 functional apply"])),
+                ("db1", "mysql", BAD, Prospect::Settled),
+            ]);
+            let failing = failing.iter().map(|(of, name, status, line)| FailingCheck {
+                service: (!of.is_empty()).then(|| service(*of)),
+                check: (*name).into(),
+                status: *status,
+                line: (*line).into(),
+            });
+            members.get_mut(&host("db1")).unwrap().failing = failing.collect();
+            let chain = WaitGraph::new(members, &view).chain(&host("web1")).unwrap();
+            assert_eq!(chain.root.to_string(), expected);
+        };
+        use CheckStatus::{Critical, Warning};
+        check(&[], "mysql on db1 is critical");
+        check(
+            &[("mysql", "service:mysql", Critical, "connect: refused")],
+            "mysql on db1 is critical: check service:mysql: connect: refused",
+        );
+        check(&[("mysql", "tcp", Critical, "")], "mysql on db1 is critical: check tcp");
+        check(
+            &[
+                ("web", "tcp", Critical, "of another one"),
+                ("mysql", "slow", Warning, ""),
+                ("", "disk", Critical, "full"),
+            ],
+            "mysql on db1 is critical: check disk: full",
+        );
     }
 
     #[test]

@@ -38,6 +38,16 @@ pub enum MaintenanceMode {
     Draining,
 }
 
+impl MaintenanceMode {
+    /// Returns the kind in one word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Maintenance => "maintenance",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 impl Maintenance {
     /// True if nothing is marked.
     pub fn is_empty(&self) -> bool {

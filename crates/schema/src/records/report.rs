@@ -12,6 +12,7 @@ use crate::steps::StepPhase;
 use crate::time::{EpochSeconds, Span};
 use crate::verdict::HostVerdict;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::time::Duration;
 
 /// Largest report, in bytes.
@@ -217,6 +218,13 @@ pub struct FailingCheck {
     /// redacted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub line: String,
+}
+
+impl fmt::Display for FailingCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "check {}", self.check)?;
+        if self.line.is_empty() { Ok(()) } else { write!(f, ": {}", self.line) }
+    }
 }
 
 /// Longest output of a check in a report, in bytes.
