@@ -117,13 +117,13 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
         row("all hosts", "hosts list", 0, HOSTS),
         row("all hosts, in short", "hosts", 0, HOSTS),
         row("all hosts with decommissioned ones", "hosts --all", 0, "").contains(
-            "gone-1  -     -        decommissioned  -                     -      since 2014-11-18T08:41:00Z\n",
+            "gone-1  -     -        decommissioned  -                           -      since 2014-11-18T08:41:00Z\n",
         ),
         row("groups and labels", "hosts --wide --group front", 0, "")
             .contains("\nweb-1  web   front  rack=r1  43       ok ")
             .says("1 of 5 hosts"),
         row("the worst hosts first", "hosts --verdict failed --verdict lost --sort verdict", 0, "").contains(
-            "\nlost-1  -     (42)     lost     2014-11-18T08:40:00Z  -      neither live nor listed under a version\ndb-1 ",
+            "\nlost-1  -     (42)     lost     after 2014-11-18T08:40:00Z  -      neither live nor listed under a version\ndb-1 ",
         ),
         row("hosts with a label", "hosts list --label rack=r1 --role web", 0, "").contains("\nweb-1 "),
         row("no host is meant", "hosts --role nosuch", 0, "").says("0 of 5 hosts"),
@@ -215,19 +215,19 @@ VERSION  HOSTS
 43       2
 none     2
 
-HOST    ROLE  VERDICT  SINCE                 REASON
-lost-1  -     lost     2014-11-18T08:40:00Z  neither live nor listed under a version
-db-1    -     failed   -                     puppet failed
-web-2   web   failed   -                     validation failed with code 1: http does not answer
-db-2    -     waiting  -                     puppet said \"not yet\"
+HOST    ROLE  VERDICT  SINCE                       REASON
+lost-1  -     lost     after 2014-11-18T08:40:00Z  neither live nor listed under a version
+db-1    -     failed   -                           puppet failed
+web-2   web   failed   -                           validation failed with code 1: http does not answer
+db-2    -     waiting  -                           puppet said \"not yet\"
 ";
 
-const HOSTS: &str = "HOST    ROLE  VERSION  VERDICT  SINCE                 AGENT  REASON
-db-1    -     42       failed   -                     -      puppet failed
-db-2    -     -        waiting  -                     -      puppet said \"not yet\"
-lost-1  -     (42)     lost     2014-11-18T08:40:00Z  -      neither live nor listed under a version
-web-1   web   43       ok       -                     -
-web-2   web   43       failed   -                     -      validation failed with code 1: http does not answer
+const HOSTS: &str = "HOST    ROLE  VERSION  VERDICT  SINCE                       AGENT  REASON
+db-1    -     42       failed   -                           -      puppet failed
+db-2    -     -        waiting  -                           -      puppet said \"not yet\"
+lost-1  -     (42)     lost     after 2014-11-18T08:40:00Z  -      neither live nor listed under a version
+web-1   web   43       ok       -                           -
+web-2   web   43       failed   -                           -      validation failed with code 1: http does not answer
 ";
 
 /// Returns the rows that write to a filled store.

@@ -83,6 +83,12 @@ impl HostFacts {
         self.report.as_ref().and_then(|report| report.as_ref().ok())
     }
 
+    /// Returns the version of the agent, if that runs and its claim can be read.
+    pub fn agent_version(&self) -> Option<&str> {
+        let claim = self.live.as_ref()?.as_ref().ok();
+        claim.map(|claim| claim.agent_version.as_str()).filter(|version| !version.is_empty())
+    }
+
     /// Returns who applies versions on the host; `None` without a live agent.
     pub fn driver(&self) -> Option<Driver> {
         // A claim that cannot be read comes from a newer agent, which is assumed to be the driver.

@@ -2,6 +2,7 @@
 
 use crate::fleet::state::{Fleet, HostFacts};
 use crate::fleet::verdict::FleetVerdict;
+use crate::fleet::views::hosts::since;
 use crate::text::rfc3339;
 use schema::names::{HostName, Role};
 use schema::verdict::VerdictKind;
@@ -21,7 +22,7 @@ pub struct HostVerdictView {
     /// Its role.
     pub role: Option<Role>,
     /// When it last reported that something changed (RFC 3339).
-    pub since: Option<String>,
+    pub reported_at: Option<String>,
 }
 
 impl HostVerdictView {
@@ -35,7 +36,7 @@ impl HostVerdictView {
             verdict: verdict.kind(),
             reason: verdict.message(),
             role: roster.and_then(|entry| entry.role.clone()),
-            since: report.and_then(|report| rfc3339(report.at)),
+            reported_at: report.and_then(|report| rfc3339(report.at)),
         }
     }
 }
@@ -52,7 +53,7 @@ pub struct Cause {
     /// The hosts, by name.
     pub hosts: Vec<HostName>,
     /// The oldest of their last reports (RFC 3339); `None` if none has reported.
-    pub since: Option<String>,
+    pub reported_at: Option<String>,
 }
 
 /// Most characters of the names in a row of more than one host. A row with longer ones has only their number.
@@ -72,16 +73,16 @@ impl Cause {
     /// Groups hosts: the worst verdict first, then the cause of the most hosts. Every host is in one group.
     pub fn all(hosts: &[HostVerdictView]) -> Vec<Self> {
         let mut causes: BTreeMap<_, Self> = BTreeMap::new();
-        for HostVerdictView { host, verdict, reason, role, since } in hosts {
+        for HostVerdictView { host, verdict, reason, role, reported_at } in hosts {
             let cause = causes.entry((verdict, reason, role)).or_insert_with(|| Self {
                 verdict: *verdict,
                 reason: reason.clone(),
                 role: role.clone(),
                 hosts: Vec::new(),
-                since: since.clone(),
+                reported_at: reported_at.clone(),
             });
             cause.hosts.push(host.clone());
-            cause.since = cause.since.take().into_iter().chain(since.clone()).min();
+            cause.reported_at = cause.reported_at.take().into_iter().chain(reported_at.clone()).min();
         }
         let mut causes = Vec::from_iter(causes.into_values());
         causes.sort_by_key(|cause| std::cmp::Reverse((cause.verdict, cause.hosts.len())));
@@ -99,7 +100,7 @@ impl Cause {
         let names: Vec<&str> = self.hosts.iter().map(HostName::as_str).collect();
         let hosts = if self.is_long() { format!("{} hosts", names.len()) } else { names.join(", ") };
         let role = self.role.as_ref().map_or("-".into(), Role::to_string);
-        let since = self.since.clone().unwrap_or("-".into());
+        let since = since(Some(self.verdict), self.reported_at.as_deref());
         [hosts, role, self.verdict.to_string(), since, self.reason.clone()]
     }
 }

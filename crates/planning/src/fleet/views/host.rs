@@ -1,6 +1,7 @@
 //! One host: what it decided, what it waits for, and what would change that.
 
 use super::claim::{ClaimView, HeldClaimView};
+use super::machine::MachineView;
 use super::maintenance::MaintenanceView;
 use super::own_verdict::OwnVerdict;
 use super::parts::{DesiredVersion, ResultView, Unpublished};
@@ -41,6 +42,8 @@ pub struct HostView {
     pub listed_under: BTreeSet<Version>,
     /// True if its agent runs.
     pub live: bool,
+    /// The version of its agent, if that runs.
+    pub agent_version: Option<String>,
     /// Why the claim of its agent cannot be read, if it cannot.
     #[serde(skip)]
     pub unreadable_claim: Option<String>,
@@ -62,6 +65,8 @@ pub struct HostView {
     /// When the host reported last (RFC 3339).
     #[serde(serialize_with = "as_rfc3339")]
     pub reported_at: Option<EpochSeconds>,
+    /// The machine of the host, as it reports it.
+    pub machine: Option<MachineView>,
     /// The revision at which an operator last requested that the host tries again.
     pub retry_asked_at_revision: Option<i64>,
     /// The services that the host defines and does not publish.
@@ -191,6 +196,7 @@ impl HostView {
             installed: report.and_then(|report| report.installed.clone()),
             listed_under: facts.listed.clone(),
             live: facts.live.is_some(),
+            agent_version: facts.agent_version().map(str::to_owned),
             unreadable_claim: unreadable_claim(facts),
             phase: report.map(|report| report.phase),
             own_verdict: report.map(|report| OwnVerdict::from(&report.verdict)),
@@ -207,6 +213,7 @@ impl HostView {
                 .map(|((kind, state), record)| ResultView::new(kind, *state, record.as_deref()))
                 .collect(),
             reported_at: report.map(|report| report.at),
+            machine: report.and_then(|report| MachineView::of(&report.facts)),
             retry_asked_at_revision: retry,
             unpublished: report
                 .iter()
@@ -260,10 +267,11 @@ impl HostView {
         add("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
         add(
             "agent",
-            &match (self.live, &self.unreadable_claim) {
-                (false, _) => "none".to_owned(),
-                (true, None) => "live".into(),
-                (true, Some(error)) => format!("live, but its claim cannot be read: {error}"),
+            &match (self.live, &self.unreadable_claim, &self.agent_version) {
+                (false, ..) => "none".to_owned(),
+                (true, Some(error), _) => format!("live, but its claim cannot be read: {error}"),
+                (true, None, Some(version)) => format!("live, version {version}"),
+                (true, None, None) => "live".into(),
             },
         );
         add("phase", &self.phase.map(|phase| phase.to_string()).unwrap_or_default());
@@ -275,6 +283,7 @@ impl HostView {
         let step = self.running_step.as_ref().map(|step| step.text(now));
         add("running step", &step.unwrap_or_default());
         add("next attempt", &time(self.next_attempt_at));
+        add("machine", &self.machine.as_ref().map(MachineView::to_string).unwrap_or_default());
         for Unpublished { service, reason } in &self.unpublished {
             add("unpublished", &format!("{service}: {reason}"));
         }

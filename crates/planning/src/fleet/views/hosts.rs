@@ -45,7 +45,7 @@ pub struct ListedHost {
     /// The reason of the verdict; `None` if the host is ok or decommissioned.
     pub reason: Option<String>,
     /// When it last reported that something changed (RFC 3339).
-    pub since: Option<String>,
+    pub reported_at: Option<String>,
 }
 
 /// Which hosts are meant. An empty list means all.
@@ -117,7 +117,7 @@ impl HostsView {
             HostOrder::Role => self.hosts.sort_by(|a, b| a.role.cmp(&b.role)),
             HostOrder::Version => self.hosts.sort_by(|a, b| a.listed_under.cmp(&b.listed_under)),
             HostOrder::Verdict => self.hosts.sort_by_key(|host| std::cmp::Reverse(host.verdict)),
-            HostOrder::Since => self.hosts.sort_by(|a, b| a.since.cmp(&b.since)),
+            HostOrder::Since => self.hosts.sort_by(|a, b| a.reported_at.cmp(&b.reported_at)),
         }
     }
 
@@ -151,6 +151,16 @@ impl HostsView {
 /// What stands for a value that is not known.
 const NONE: &str = "-";
 
+/// Returns the cell of a time since when a host has its verdict. A host reports when something changes, so that is
+/// the time of its last report. One that is lost reported before.
+pub(super) fn since(verdict: Option<VerdictKind>, reported_at: Option<&str>) -> String {
+    match (verdict, reported_at) {
+        (_, None) => NONE.into(),
+        (Some(VerdictKind::Lost), Some(at)) => format!("after {at}"),
+        (_, Some(at)) => at.into(),
+    }
+}
+
 fn name(name: Option<&Role>) -> String {
     name.map_or(NONE.to_owned(), Role::to_string)
 }
@@ -160,7 +170,6 @@ impl ListedHost {
     fn of(host: &HostName, facts: &HostFacts) -> Self {
         let entry = facts.roster.clone().unwrap_or_default();
         let report = facts.readable_report();
-        let agent = facts.live.as_ref().and_then(|claim| claim.as_ref().ok());
         Self {
             host: host.clone(),
             role: entry.role,
@@ -170,12 +179,12 @@ impl ListedHost {
             added_at: Some(entry.since).filter(|since| since.0 > 0).and_then(rfc3339),
             decommissioned_at: entry.decommissioned.and_then(rfc3339),
             live: facts.live.is_some(),
-            agent_version: agent.map(|claim| claim.agent_version.clone()),
+            agent_version: facts.agent_version().map(str::to_owned),
             listed_under: facts.listed.iter().cloned().collect(),
             installed: report.and_then(|report| report.installed.clone()),
             verdict: None,
             reason: None,
-            since: report.and_then(|report| rfc3339(report.at)),
+            reported_at: report.and_then(|report| rfc3339(report.at)),
         }
     }
 
@@ -194,7 +203,8 @@ impl ListedHost {
             (true, None) => "unknown".into(),
             (false, _) => NONE.into(),
         };
-        [version, verdict.into(), self.since.clone().unwrap_or(NONE.into()), agent]
+        let since = since(self.verdict, self.reported_at.as_deref());
+        [version, verdict.into(), since, agent]
     }
 
     fn labels(&self) -> String {

@@ -6,6 +6,7 @@ mod claim;
 mod freeze;
 mod host;
 mod hosts;
+mod machine;
 mod maintenance;
 mod own_verdict;
 mod parts;
