@@ -216,14 +216,14 @@ impl Claimant {
                 return;
             }
             let gate = self.gate.borrow_and_update().clone();
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             match self.claim(&gate).await {
                 Ok(ClaimOutcome::Held(held)) => {
                     failures = 0;
                     contest = None;
                     let HeldClaim { lease, live_revision, history } = held;
                     self.held = Some((lease, history));
-                    self.lease_ends.send_replace(asked + self.config.lease);
+                    self.lease_ends.send_replace(requested_at + self.config.lease);
                     self.clash.end(&self.session).await;
                     self.publish(PresenceState::Held { lease, live_revision });
                     self.keep(held).await;
@@ -453,12 +453,12 @@ impl Claimant {
                 Some(()) = self.checks.recv() => KeepInput::Check,
                 changed = self.gate.changed() => KeepInput::Gate { exists: changed.is_ok() },
             };
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             match input {
                 KeepInput::Due => match self.keep_alive(held).await {
                     Ok(true) => {
                         last_success = Instant::now();
-                        self.lease_ends.send_replace(asked + self.config.lease);
+                        self.lease_ends.send_replace(requested_at + self.config.lease);
                         failures = 0;
                     }
                     Ok(false) => {

@@ -20,6 +20,9 @@ use std::time::Duration;
 const WAITS_IN_REPORT: usize = 16;
 /// Time within which a host that was refused its start usually knows why.
 const READ_WITHIN: Duration = Duration::from_secs(2);
+/// How long a phase of an update lasts before it is reported. Most updates have phases that are over sooner, and
+/// each report is a write.
+const PHASE_LASTS: Duration = Duration::from_secs(2);
 /// Time in which a host writes at most [`REPORTS_IN_A_BURST`] reports without a pause.
 const BURST_WINDOW: Duration = Duration::from_secs(150);
 /// Pause between two reports of a host that has written so many.
@@ -235,6 +238,13 @@ impl Truth<'_> {
             if now.boot < due && published.report.is_some() {
                 return Some(Due::At(due));
             }
+        }
+        if let (Some(found), Some(last)) = (&published.report, state.report_times.last())
+            && matches!(report.verdict, HostVerdict::Running { .. })
+            && (&found.verdict, &found.target) == (&report.verdict, &report.target)
+            && now.boot < last.plus(PHASE_LASTS)
+        {
+            return Some(Due::At(last.plus(PHASE_LASTS)));
         }
         let due = match &state.report_times[..] {
             [first, .., last] if state.report_times.len() >= REPORTS_IN_A_BURST => {

@@ -898,6 +898,6 @@ impl HostState {
     }
 }
 
-/// How many reports a host writes in quick succession. After that it writes one a minute for some time. An update
-/// takes about five.
+/// How many reports a host writes in quick succession. After that it writes one a minute for some time. An update with
+/// phases that last takes about five.
 pub const REPORTS_IN_A_BURST: usize = 10;

@@ -1362,6 +1362,30 @@ fn a_refused_start_is_reported_when_there_was_time_to_read_why() {
 }
 
 #[test]
+fn a_phase_of_an_update_is_reported_when_it_lasts() {
+    let mut world = settled_at("1");
+    world.pass(Duration::from_secs(200));
+    let before = world.revision;
+    world.trigger("2");
+    world.settle();
+    assert_eq!((world.verdict_str(), world.published.listing.clone()), ("ok", Some(version("2"))));
+    let written = world.revision - before;
+    // The trigger, the prefetch, the start and the proof.
+    assert_eq!(written, 4, "phases that are over at once are not reported");
+    world.trigger("3");
+    while world.runs("packages") < 2 {
+        assert!(world.act());
+    }
+    world.now.boot = world.now.boot.plus(Duration::from_secs(3));
+    let phase = |world: &World| world.published.report.as_ref().map(|report| report.phase);
+    assert_eq!(phase(&world), Some(schema::plan::Phase::Apply));
+    while phase(&world) == Some(schema::plan::Phase::Apply) {
+        assert!(world.act());
+    }
+    assert_eq!(phase(&world), Some(schema::plan::Phase::Converge));
+}
+
+#[test]
 fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
     let mut world = settled_at("1");
     world.trigger("2");
