@@ -55,6 +55,9 @@ pub(crate) struct GlobalOptions {
     /// Time limit of one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) dial_timeout: Option<String>,
+    /// Who acts, for the events of verbs that write [default: your user name] [env: ORCHESTRATE_BY]
+    #[arg(long, value_name = "NAME", global = true, hide = true)]
+    pub(crate) by: Option<String>,
     /// Lines and tables for people and scripts, or one JSON value
     #[arg(
         short = 'o',

@@ -20,7 +20,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 28] = [
+pub(crate) const VARIABLES: [&str; 30] = [
+    "ORCHESTRATE_BY",
+    "ORCHESTRATE_STEP_HOST",
     "ORCHESTRATE_SOCKET",
     "ORCHESTRATE_HIERA_FILE",
     "ORCHESTRATE_PROFILE_LIST",
@@ -89,8 +91,37 @@ pub(crate) struct Settings {
     pub(crate) cache_directory: Option<PathBuf>,
     /// Name of this host, from the environment or the kernel; not validated yet.
     pub(crate) host_name: String,
-    /// Name of the person or job that runs the command, for events. Nobody verifies it.
-    pub(crate) operator: String,
+    /// Who acts, for events.
+    pub(crate) author: Author,
+}
+
+/// Who runs the command. Nobody verifies it.
+#[derive(Debug, Clone)]
+pub(crate) struct Author {
+    /// Name of the person or job; in a step of a host, the name of the host if no other is given.
+    pub(crate) name: String,
+    /// The host whose step runs the command.
+    pub(crate) host: Option<HostName>,
+}
+
+impl Author {
+    fn resolve(given: Option<&str>, get: &impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let given = given.map(str::to_owned).or_else(|| get("ORCHESTRATE_BY"));
+        if let Some(name) =
+            given.as_deref().filter(|name| name.trim().is_empty() || name.contains(char::is_control))
+        {
+            let shown = schema::names::quoted(name);
+            return Err(Failure::usage(anyhow!(
+                "--by is {shown}: it must be a name without control characters"
+            )));
+        }
+        let host = get("ORCHESTRATE_STEP_HOST").and_then(|host| HostName::new(host).ok());
+        let name = given
+            .or_else(|| host.as_ref().map(ToString::to_string))
+            .or_else(|| ["SUDO_USER", "LOGNAME", "USER"].into_iter().find_map(get))
+            .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+        Ok(Self { name, host })
+    }
 }
 
 impl Settings {
@@ -156,10 +187,7 @@ impl Settings {
             host_name: get("ORCHESTRATE_HOSTNAME")
                 .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
                 .to_ascii_lowercase(),
-            operator: ["SUDO_USER", "LOGNAME", "USER"]
-                .into_iter()
-                .find_map(get)
-                .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw())),
+            author: Author::resolve(options.by.as_deref(), &get)?,
         })
     }
 

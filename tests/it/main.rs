@@ -14,6 +14,7 @@ mod crash;
 mod demo;
 mod dev;
 mod discovery;
+mod events;
 mod freezes;
 mod http_api;
 mod limits;

@@ -72,7 +72,9 @@ fn the_agent_shows_what_its_manual_says() {
     let is_complete = |text: &String| {
         let is_applied = text.contains("settings_reads_total{result=\"applied\"} 1\n");
         let is_marked = text.contains("maintenance_since_timestamp_seconds{");
-        is_applied && is_marked && text.contains(&rendered) && text.contains("check_passing{")
+        // The first look is counted after it is answered.
+        let is_seen = text.contains("http_requests_total{");
+        is_applied && is_marked && is_seen && text.contains(&rendered) && text.contains("check_passing{")
     };
     let text = wait::until("all was counted", || Some(metrics()).filter(is_complete), metrics);
     let mut expected = documented("Agent", "orchestrate_agent_");

@@ -48,7 +48,7 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
             let enables = host_config::enables(value.as_bytes());
             ("enable puppet", host_config::enable_value(enables).to_owned())
         }
-        Key::Event(_) => ("event", again::<Event>(value)),
+        Key::Event(_) | Key::HostEvent(..) => ("event", again::<Event>(value)),
         Key::RolloutPolicy => ("policy", again::<RolloutPolicy>(value)),
         Key::RolloutRecord(_) => ("rollout", again::<RolloutRecord>(value)),
         Key::Resolving(_) => ("resolving", value.to_owned()),

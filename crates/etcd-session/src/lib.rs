@@ -33,7 +33,7 @@ pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
 pub use host_write::{HostWritten, Written};
 pub use observer::{RequestKind, RequestObserver};
-pub use operator::TargetSet;
+pub use operator::{TARGET_KEYS, TargetSet};
 pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, LeaseEnd, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};

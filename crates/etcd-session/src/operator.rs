@@ -8,12 +8,15 @@ use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, SortOrder, SortTarget};
 use schema::keys::{Key, Prefix};
-use schema::names::EventId;
+use schema::names::{EventId, HostName};
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EVENTS_TO_DELETE, EventLog};
 use schema::writes::operator::{self, TargetRequest};
+
+/// The keys from which [`Session::set_target`] begins.
+pub const TARGET_KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 
 /// The instruction after [`Session::set_target`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,16 +36,28 @@ fn has_brakes(found: &KeySnapshot) -> bool {
 }
 
 impl Session {
-    /// Reads the number of events and the oldest ones, for [`Act::log`].
+    /// Reads the number of events and the oldest ones, for [`Act::log`]: those of operators, or those of a host.
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn read_event_log(&self, deadline: Deadline) -> Result<EventLog, StoreError> {
+    pub async fn read_event_log(
+        &self,
+        host: Option<&HostName>,
+        deadline: Deadline,
+    ) -> Result<EventLog, StoreError> {
         /// More than are needed, because some keys there may not be events.
         const PAGE: i64 = 10 * EVENTS_TO_DELETE as i64;
-        let from = self.full(Prefix::Events);
+        let (from, end) = match host {
+            Some(host) => {
+                let from = self.full(Prefix::EventsOf(host.clone()));
+                let end = range_end(from.as_bytes());
+                (from, end)
+            }
+            // Ids of events begin with a digit, and hosts have events of their own beside them.
+            None => (self.full(Prefix::Events) + "0", (self.full(Prefix::Events) + ":").into_bytes()),
+        };
         let options = GetOptions::new()
-            .with_range(range_end(from.as_bytes()))
+            .with_range(end)
             .with_sort(SortTarget::Create, SortOrder::Ascend)
             .with_limit(PAGE)
             .with_keys_only();
@@ -54,7 +69,7 @@ impl Session {
             .await?;
         let oldest = answer.kvs().iter().filter_map(|kv| self.strip(kv.key()));
         let id = |key: &str| match Key::parse(key) {
-            Ok(Key::Event(id)) => Some(id),
+            Ok(Key::Event(id) | Key::HostEvent(_, id)) => Some(id),
             _ => None,
         };
         let oldest: Vec<EventId> = oldest.filter_map(id).take(EVENTS_TO_DELETE).collect();
@@ -63,7 +78,7 @@ impl Session {
 
     /// Writes the desired version. After a lost answer it looks for the event of the act. The write
     /// is repeated only if nobody else wrote meanwhile, so that a repeated older instruction never
-    /// overwrites a newer one of another operator.
+    /// overwrites a newer one of another operator. `before` holds [`TARGET_KEYS`] as they are.
     ///
     /// With `if_different` nothing is written if this version is already the instruction in force.
     /// Otherwise the write replaces only the instruction that was read before.
@@ -74,13 +89,13 @@ impl Session {
     pub async fn set_target(
         &self,
         request: &TargetRequest,
+        mut before: KeySnapshot,
         act: &Act,
         deadline: Deadline,
     ) -> Result<TargetSet, StoreError> {
         let operation = "set /current_version";
-        let event = Key::Event(act.id.clone());
+        let event = act.key();
         let keys = [Key::CurrentVersion, Key::Store, event.clone()];
-        let mut before = self.read_keys(&keys, deadline).await?;
         let mut may_be_applied = false;
         loop {
             let revision_before = before.revision_of(&keys[0]);
@@ -135,7 +150,7 @@ impl Session {
         act: &Act,
         deadline: Deadline,
     ) -> Result<Committed, StoreError> {
-        let event = Key::Event(act.id.clone());
+        let event = act.key();
         let mut lost: Option<StoreError> = None;
         loop {
             let refused = match self.commit(transaction, deadline).await {

@@ -62,6 +62,8 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::Below(Prefix::Announced),
         Keys::Below(Prefix::Services),
         Keys::Below(Prefix::HealthAll),
+        // A step that drains its host must know whether another host goes on serving.
+        Keys::Below(Prefix::Maintenances),
         Keys::Below(Prefix::Config),
         // Scripts on the host ask whether they may run.
         Keys::Below(Prefix::ConfigState),
@@ -86,11 +88,12 @@ pub fn every_agent() -> Vec<Grant> {
     [grant(Access::Read, read), grant(Access::ReadWrite, written.map(Keys::Below))].concat()
 }
 
-/// Returns the grants that only the agent of this host needs. Each names one exact key. Every
-/// service of the host has two keys of its own.
+/// Returns the grants that only the agent of this host, and commands in its steps, need. Every service of the host
+/// has two keys of its own.
 pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
-    let read = [Keys::One(Key::Retry(host.clone())), Keys::One(Key::Maintenance(host.clone()))];
+    let read = [Keys::One(Key::Retry(host.clone()))];
     let mut written = vec![
+        Key::Maintenance(host.clone()),
         Key::Host(host.clone()),
         Key::Live(host.clone()),
         Key::Announced(host.clone()),
@@ -105,7 +108,8 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         written.push(Key::Service(service.clone(), host.clone()));
         written.push(Key::Health(service.clone(), host.clone()));
     }
-    [grant(Access::Read, read), grant(Access::ReadWrite, written.into_iter().map(Keys::One))].concat()
+    let written = written.into_iter().map(Keys::One).chain([Keys::Below(Prefix::EventsOf(host.clone()))]);
+    [grant(Access::Read, read), grant(Access::ReadWrite, written)].concat()
 }
 
 /// Returns what an agent needs that may let the fleet go back to a version that worked.

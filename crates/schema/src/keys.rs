@@ -82,6 +82,8 @@ pub enum Key {
     EnablePuppet(ConfigScope),
     /// What an operator did. Bounded in number and age.
     Event(EventId),
+    /// What a command in a step of a host did. Bounded in number and age.
+    HostEvent(HostName, EventId),
     /// A freeze. Each has a token of its own, so that nobody overwrites the freeze of somebody else.
     Freeze(FreezeScope, Token),
     /// How operators want versions to be rolled out.
@@ -160,6 +162,8 @@ const CONFIG_STATE: &str = "/config_state/";
 const CONFIG_VERSION: &str = "/config_version/";
 const ENABLE_PUPPET: &str = "/config_state/enable_puppet/";
 const EVENTS: &str = "/orchestrate/events/";
+/// What precedes the name of a host, within the events.
+const OF_HOST: &str = "host/";
 const FREEZES: &str = "/orchestrate/freezes/";
 const ROLLOUT_POLICY: &str = "/orchestrate/rollout_policy";
 const TRIGGER: &str = "/orchestrate/trigger";
@@ -204,6 +208,7 @@ impl fmt::Display for Key {
             }
             Self::EnablePuppet(scope) => write!(f, "{ENABLE_PUPPET}{}", scope.path()),
             Self::Event(id) => write!(f, "{EVENTS}{id}"),
+            Self::HostEvent(host, id) => write!(f, "{}{id}", Prefix::EventsOf(host.clone())),
             Self::Freeze(scope, token) => write!(f, "{}{token}", Prefix::FreezesOf(scope.clone())),
             Self::RolloutPolicy => f.write_str(ROLLOUT_POLICY),
             Self::Trigger => f.write_str(TRIGGER),
@@ -265,6 +270,8 @@ impl Key {
             | Self::DropStale
             | Self::Config(_)
             | Self::Event(_)
+            // They tell what happened, also after the host is gone.
+            | Self::HostEvent(..)
             | Self::RolloutPolicy
             | Self::Trigger
             | Self::RolloutRecord(_)
@@ -354,7 +361,10 @@ impl Key {
             }
         }
         if let Some(rest) = text.strip_prefix(EVENTS) {
-            return Ok(Self::Event(EventId::new(rest).map_err(name)?));
+            let event = |id: &str| EventId::new(id).map_err(name);
+            let Some(rest) = rest.strip_prefix(OF_HOST) else { return Ok(Self::Event(event(rest)?)) };
+            let (of, id) = rest.split_once('/').ok_or_else(unknown)?;
+            return Ok(Self::HostEvent(host(of)?, event(id)?));
         }
         if let Some((scope, token)) = read_freeze(text) {
             return Ok(Self::Freeze(scope, token.ok_or_else(unknown)?));
@@ -529,8 +539,10 @@ pub enum Prefix {
     HostConfig(ConfigKind, ConfigScope),
     /// The keys of the rolling upgrade.
     EnablePuppet,
-    /// What operators did.
+    /// What operators did, and what commands in steps of hosts did.
     Events,
+    /// What commands in steps of one host did.
+    EventsOf(HostName),
     /// All freezes.
     Freezes,
     /// The freezes of one scope.
@@ -636,6 +648,7 @@ impl fmt::Display for Prefix {
             Self::HostConfig(ConfigKind::Version, scope) => write!(f, "{CONFIG_VERSION}{}/", scope.path()),
             Self::EnablePuppet => f.write_str(ENABLE_PUPPET),
             Self::Events => f.write_str(EVENTS),
+            Self::EventsOf(host) => write!(f, "{EVENTS}{OF_HOST}{host}/"),
             Self::Freezes => f.write_str(FREEZES),
             Self::FreezesOf(scope) => write!(f, "{FREEZES}{}/", scope.path()),
             Self::Rollouts => f.write_str(ROLLOUTS),
@@ -696,6 +709,7 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{ENABLE_PUPPET}<scope>"), "text", "durable"),
         key(format!("{CONFIG_VERSION}<scope>/<name>"), "text", "durable"),
         key(format!("{EVENTS}<ms>-<random>"), "JSON", "30 days, at most 10,000"),
+        key(format!("{EVENTS}{OF_HOST}{host}/<ms>-<random>"), "JSON", "30 days, at most 100"),
         key(format!("{FREEZES}<scope>/<token>"), "JSON", "durable, or a lease of its length"),
         key(ROLLOUT_POLICY.into(), "JSON", "durable"),
         key(TRIGGER.into(), "JSON", "durable"),
@@ -776,6 +790,7 @@ mod tests {
                 Key::EnablePuppet(ConfigScope::Role(role.clone())),
                 Key::EnablePuppet(ConfigScope::Host(host.clone())),
                 Key::Event(EventId::new(format!("{s}-a")).unwrap()),
+                Key::HostEvent(host.clone(), EventId::new(format!("{s}-a")).unwrap()),
                 Key::Freeze(FreezeScope::Fleet, Token::new("a").unwrap()),
                 Key::Freeze(FreezeScope::Pause, Token::new("a").unwrap()),
                 Key::Freeze(FreezeScope::Role(role.clone()), Token::new("a").unwrap()),

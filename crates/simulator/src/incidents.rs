@@ -21,7 +21,7 @@ use schema::records::{
 };
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
-use schema::writes::act::{Act, EventLog};
+use schema::writes::act::Act;
 use schema::writes::operator::TargetRequest;
 use schema::writes::{operator, rollout, stage};
 use std::collections::BTreeMap;
@@ -178,8 +178,7 @@ impl Fleet {
 
     fn act(&mut self, verb: &'static str) -> Act {
         let id = EventId::of(1_700_000_000_000 + self.world.now, &self.world.token("e"));
-        let client = "ops1".to_owned();
-        Act { id, user: "ann".into(), client, verb, reason: None, log: EventLog::default() }
+        Act::new(id, "ann", verb)
     }
 
     /// Sends a transaction of an operator. Others may write before it arrives.

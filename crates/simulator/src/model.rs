@@ -24,7 +24,7 @@ use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Now};
 use schema::transaction::Transaction;
 use schema::writes::Fence;
-use schema::writes::act::{Act, EventLog};
+use schema::writes::act::Act;
 use schema::writes::operator::{self, TargetRequest};
 use schema::writes::rollout::{record_keys, write_record};
 use std::cell::{Cell, OnceCell};
@@ -123,8 +123,7 @@ impl Boundaries {
 
 fn act(verb: &'static str) -> Act {
     let token = Token::new("e").unwrap_or_else(|_| unreachable!("a token"));
-    let (id, client) = (EventId::of(1_700_000_000_000, &token), "ops1".to_owned());
-    Act { id, user: "ann".into(), client, verb, reason: None, log: EventLog::default() }
+    Act::new(EventId::of(1_700_000_000_000, &token), "ann", verb)
 }
 
 impl Model {

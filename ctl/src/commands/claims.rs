@@ -84,6 +84,7 @@ pub(super) async fn release_all(
     store: &Store<'_>,
 ) -> Result<(), Failure> {
     for _ in 0..TRIES {
+        store.prepare_act();
         let (found, held) = read(host, store).await?;
         if held.is_empty() && found.get(&Key::Claimed(host.clone())).is_none() {
             return Ok(());
@@ -105,6 +106,7 @@ async fn release(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    store.prepare_act();
     let (found, held) = read(host, store).await?;
     let claims = FoundClaims::read(host, &found);
     let is_released = claims.claims.as_ref().is_some_and(|claims| claims.released && claims.ticket.is_none());

@@ -7,7 +7,9 @@ use schema::names::{EventId, HostName, ServiceName, Version};
 use schema::time::EpochSeconds;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
+use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::task::JoinHandle;
 
 /// Access to the store for one verb.
 pub(super) struct Store<'a> {
@@ -15,35 +17,56 @@ pub(super) struct Store<'a> {
     pub(super) session: Session,
     /// Deadline of the whole command.
     pub(super) deadline: Deadline,
+    /// The events before the first act of the command, which are read while the verb reads what it changes.
+    event_log: RefCell<Option<JoinHandle<Result<EventLog, StoreError>>>>,
 }
 
-impl Store<'_> {
+impl<'a> Store<'a> {
+    /// Returns access to a store.
+    pub(super) fn new(settings: &'a Settings, session: Session, deadline: Deadline) -> Self {
+        Self { settings, session, deadline, event_log: RefCell::default() }
+    }
+
     /// Returns the same access with the whole time of a command left.
     pub(super) fn again(&self) -> Self {
-        let deadline = Deadline::within(self.settings.timeout);
-        Self { settings: self.settings, session: self.session.clone(), deadline }
+        Self::new(self.settings, self.session.clone(), Deadline::within(self.settings.timeout))
+    }
+
+    /// Begins to read what [`Self::act`] needs, so that the verb does not wait for it later.
+    pub(super) fn prepare_act(&self) {
+        let (session, deadline) = (self.session.clone(), self.deadline);
+        let host = self.settings.author.host.clone();
+        let task = tokio::spawn(async move { session.read_event_log(host.as_ref(), deadline).await });
+        self.event_log.replace(Some(task));
+    }
+
+    async fn event_log(&self) -> Result<EventLog, StoreError> {
+        let prepared = self.event_log.take();
+        if let Some(task) = prepared
+            && let Ok(log) = task.await
+        {
+            return log;
+        }
+        self.session.read_event_log(self.settings.author.host.as_ref(), self.deadline).await
     }
 
     /// Returns the description of an act, which its transaction records as an event.
     pub(super) async fn act(&self, verb: &'static str, reason: Option<&str>) -> Result<Act, StoreError> {
-        let log = match self.session.read_event_log(self.deadline).await {
+        let log = match self.event_log().await {
             // Without the list no old event is deleted, which is no reason to refuse the act.
             Err(error) if error.class() == Class::Fatal => EventLog::default(),
             log => log?,
         };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let mut client = format!("{}, orchestrate {}", self.settings.host_name, env!("CARGO_PKG_VERSION"));
-        if let Some((user, _)) = &self.settings.session.user {
-            client.push_str(&format!(", store user {user}"));
-        }
+        let Settings { author, session, host_name, .. } = self.settings;
         Ok(Act {
-            id: EventId::of(millis, &random_token()),
-            user: self.settings.operator.clone(),
-            client,
-            verb,
+            store_user: session.user.as_ref().map(|(user, _)| user.clone()),
+            host: author.host.clone(),
+            client: format!("{host_name}, orchestrate {}", env!("CARGO_PKG_VERSION")),
             reason: reason.filter(|reason| !reason.is_empty()).map(str::to_owned),
             log,
+            ..Act::new(EventId::of(millis, &random_token()), &author.name, verb)
         })
     }
 

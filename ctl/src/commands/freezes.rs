@@ -107,6 +107,7 @@ pub(super) async fn add(
     if reason.len() > REASON_MAX_BYTES {
         return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
     }
+    store.prepare_act();
     let found = store.session.read_all(&[Key::Store], &[Prefix::Lives], None, store.deadline).await?;
     let identity = identity_of(&found)?;
     if !identity.has_brakes {
@@ -124,7 +125,7 @@ pub(super) async fn add(
     };
     let until = seconds.map(|seconds| EpochSeconds(at.0.saturating_add(seconds)));
     let act = store.act(verb, Some(&reason)).await?;
-    let freeze = FreezeRecord { by: act.user.clone(), reason, at, until };
+    let freeze = FreezeRecord { by: act.by.clone(), reason, at, until };
     let token = etcd_session::random_token();
     let transaction = operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act);
     let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
@@ -221,7 +222,9 @@ async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
     )))
 }
 
+/// Reads the freezes of a scope, for a verb that changes them.
 pub(super) async fn read(scope: &FreezeScope, store: &Store<'_>) -> Result<KeySnapshot, Failure> {
+    store.prepare_act();
     let prefix = Prefix::FreezesOf(scope.clone());
     Ok(store.session.read_ranges(&[prefix], store.deadline).await?)
 }

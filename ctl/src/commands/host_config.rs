@@ -199,6 +199,7 @@ impl Change {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         for _ in 0..TRIES {
+            store.prepare_act();
             let found = store.session.read_keys(std::slice::from_ref(&self.key), store.deadline).await?;
             let mut changed = (false, found.revision);
             if self.action == ConfigAction::Set || found.get(&self.key).is_some() {

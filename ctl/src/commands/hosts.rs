@@ -196,6 +196,7 @@ async fn add(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    store.prepare_act();
     let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
     let before = entry_of(&snapshot, host)?;
     let entry = patch.apply_to(before.clone(), now());
@@ -246,6 +247,7 @@ async fn decommission(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    store.prepare_act();
     let snapshot = read_all_keys(host, store).await?;
     let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
     let known = snapshot.entries.keys().filter(is_of_host).count();

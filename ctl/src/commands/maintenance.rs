@@ -123,6 +123,7 @@ async fn set(
         names.into_iter().flat_map(|host| [Key::Live(host.clone()), Key::Host(host)]).collect();
     let ranges = [Prefix::Services, Prefix::HealthAll, Prefix::Maintenances];
     for _ in 0..TRIES {
+        store.prepare_act();
         let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
         let catalog = view_of(&found);
         let Target { host, service, warning } =
@@ -321,6 +322,7 @@ fn change(out: &mut Maintenance, request: MaintenanceRequest<'_>, service: Optio
 
 /// Asks every agent to stop serving retained instances.
 pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    store.prepare_act();
     let found = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
     let act = store.act("drop-stale", None).await?;
     let revision = store.commit(&operator::request_drop_stale(now(), &found, &act)).await?;

@@ -7,6 +7,7 @@ mod context;
 mod desired;
 mod discovery_token;
 mod enroll;
+mod events;
 mod failures;
 mod fleet;
 mod freezes;
@@ -116,6 +117,7 @@ pub(crate) fn run(
                 verb,
                 StateVerb::Unaccounted(_)
                     | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
+                    | StateVerb::Events(_)
                     | StateVerb::Why(_)
                     | StateVerb::Logs(_)
             );
@@ -160,7 +162,7 @@ fn ask(
         for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
             certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
         }
-        let store = Store { settings, session, deadline };
+        let store = Store::new(settings, session, deadline);
         let question = question(&store, output);
         if about_fleet {
             seen_stores::answer(settings, &store.session, deadline, question).await
@@ -235,6 +237,7 @@ fn state<'a>(verb: StateVerb, store: &'a Store<'_>, output: &'a mut Output) -> A
         StateVerb::Hosts { verb, list } => {
             Box::pin(hosts::hosts(verb.unwrap_or(HostsVerb::List(list)), store, output))
         }
+        StateVerb::Events(options) => Box::pin(events::events(options, store, output)),
         StateVerb::Why(options) => Box::pin(why::why(options, store, output)),
         StateVerb::Logs(options) => Box::pin(logs::logs(options, store, output)),
         StateVerb::Retry(options) => Box::pin(retry::retry(options, store, output)),

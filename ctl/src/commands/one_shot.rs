@@ -257,7 +257,7 @@ async fn write_status(
     state: StatusState,
     code: i64,
 ) -> Result<bool, Failure> {
-    let Store { session, deadline, settings } = writer.store;
+    let Store { session, deadline, settings, .. } = writer.store;
     let keys = [Key::Live(writer.host.clone()), Key::Claimed(writer.host.clone())];
     let snapshot = session.read_keys(&keys, *deadline).await?;
     let agent = writer.agent(&snapshot);

@@ -75,6 +75,7 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
 
 async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let policy = read_file(file)?;
+    store.prepare_act();
     let keys = [Key::Store, Key::RolloutPolicy];
     let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
     let identity = identity_of(&found)?;

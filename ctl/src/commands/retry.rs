@@ -57,6 +57,7 @@ pub(super) async fn retry(options: Retry, store: &Store<'_>, output: &mut Output
 
 /// Asks one host, and returns the revision of the request.
 async fn ask(host: &HostName, store: &Store<'_>) -> Result<i64, Failure> {
+    store.prepare_act();
     let known_by = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
     let keys = [&known_by[..], &[Key::Retry(host.clone())]].concat();
     let snapshot = store.session.read_keys(&keys, store.deadline).await?;

@@ -23,6 +23,7 @@ pub(super) async fn roll_back(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let to = to.map(version_of).transpose()?;
+    store.prepare_act();
     let keys = [Key::CurrentVersion, Key::Store, Key::RolloutPolicy];
     let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
     let Some(instruction) = Instruction::find(&found) else {

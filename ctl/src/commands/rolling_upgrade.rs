@@ -274,6 +274,7 @@ async fn round(
 ) -> Result<(), Failure> {
     let mut refused = 0;
     while refused < TRIES {
+        store.prepare_act();
         let (found, view) = read(store).await?;
         if view.desired() != Some(version) && (done.triggered || !may_trigger) {
             let now = view.desired().map_or("none", Version::as_str);

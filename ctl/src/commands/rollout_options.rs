@@ -156,6 +156,7 @@ pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) ->
     if limits.is_empty() && options.budget.is_none() {
         return Err(Failure::usage(anyhow!("nothing to change; give --max or --budget")));
     }
+    store.prepare_act();
     let rollout_status::Rollout { instruction, record, found } = rollout_status::read(store).await?;
     let refused = |why: &str| Failure::refused(format!("{why}; nothing was changed"));
     if let Some(why) = &record.refused {

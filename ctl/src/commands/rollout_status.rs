@@ -213,6 +213,7 @@ pub(super) async fn excuse(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let host = host_of(host)?;
+    store.prepare_act();
     let Rollout { instruction, record, found } = read(store).await?;
     let order = instruction.order;
     if !hosts_of(&found).contains_key(&host) {
@@ -231,7 +232,7 @@ pub(super) async fn excuse(
     }
     let without = record_without(&host, (order, &record), &found);
     let act = store.act("rollout excuse", Some(reason)).await?;
-    let excuse = Excuse { at: now(), by: act.user.clone(), reason: reason.to_owned() };
+    let excuse = Excuse { at: now(), by: act.by.clone(), reason: reason.to_owned() };
     let transaction = stage::excuse((&host, order), (&excuse, &without), &found, &act);
     let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
     if !committed.applied {

@@ -93,6 +93,7 @@ async fn accept(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let lineage = lineage.map(Token::new).transpose().map_err(Failure::usage)?;
+    store.prepare_act();
     let found = store
         .session
         .read_all(

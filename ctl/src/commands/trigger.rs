@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
 use clap::Args;
-use etcd_session::{Deadline, StoreError};
+use etcd_session::{Deadline, StoreError, TARGET_KEYS};
 use planning::fleet::{Fleet, FleetVerdict, Waiting};
 use planning::rollout::governs;
 use schema::instruction::Instruction;
@@ -59,9 +59,11 @@ pub(super) async fn trigger_update(
         refuse_unsettled(&fleet)?;
     }
     let has_options = !rollout.is_empty();
+    store.prepare_act();
     let request = TargetRequest { version: version.clone(), options: rollout, if_different };
+    let before = store.session.read_keys(&TARGET_KEYS, store.deadline).await?;
     let act = store.act(verb, Some(&reason)).await?;
-    let set = store.session.set_target(&request, &act, store.deadline).await?;
+    let set = store.session.set_target(&request, before, &act, store.deadline).await?;
     LocalState::of(store.settings).keep_current_version(version);
     if !set.changed {
         output::note(&format!(

@@ -182,6 +182,7 @@ async fn change(
         None => ("values rm", "is deleted"),
     };
     for _ in 0..TRIES {
+        store.prepare_act();
         let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
         check_guard(name, guard, found.revision_of(&key))?;
         let is_so = found.get(&key).map(|entry| entry.value.as_slice()) == value.map(str::as_bytes);

@@ -9,8 +9,8 @@ use super::services::ServicesVerb;
 use super::store::StoreVerb;
 use super::values::ValuesVerb;
 use super::{
-    bootstrap, claims, desired, discovery_token, enroll, failures, freezes, host_config, hosts, lint, local,
-    logs, maintenance, one_shot, plan, retry, running, services, status, trigger, verify_hosts, why,
+    bootstrap, claims, desired, discovery_token, enroll, events, failures, freezes, host_config, hosts, lint,
+    local, logs, maintenance, one_shot, plan, retry, running, services, status, trigger, verify_hosts, why,
     with_claim,
 };
 use crate::manual::Manual;
@@ -106,6 +106,7 @@ pub(crate) enum StateVerb {
     /// List the unaccounted hosts: late, lost or never seen
     Unaccounted(Selection),
     Why(why::Why),
+    Events(events::Events),
     Logs(logs::Logs),
     Retry(retry::Retry),
     /// The store itself

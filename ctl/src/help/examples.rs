@@ -104,6 +104,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "events",
+        &[
+            ("orchestrate events --since 2h", "who did what in the last two hours"),
+            ("orchestrate events web-7", "what was done to web-7"),
+            ("orchestrate events --follow", "go on, and print what is done from now on"),
+        ],
+    ),
+    (
         "logs",
         &[
             ("orchestrate logs web-7", "the output of the step that failed"),

@@ -82,6 +82,7 @@ fn without_an_answer() -> Vec<Row> {
         row("no rollout can be told", "rollout status", 2, ""),
         row("no history can be told", "rollout history", 2, ""),
         row("no queue can be told", "rollout queue", 2, ""),
+        row("no events can be told", "events", 2, ""),
         row("nothing can be planned", "plan 44", 2, ""),
         row("no numbers change", "rollout set --max 1", 2, ""),
         row("nobody starts", "rollout start 44 --max 1", 2, ""),

@@ -50,6 +50,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody could start, so nothing is paused", "rollout pause", 1, "").says("no agent has used it"),
         row("no rollout", "rollout status", 3, "").says("no desired version"),
         row("no rollout yet", "rollout history", 1, "").says("no rollout has a record"),
+        row("nobody did anything", "events", 0, "").says("no events"),
         row("no queue", "rollout queue", 3, "").says("no desired version"),
         row("no rollout to wait for", "rollout status --wait 1h", 3, "").says("no desired version"),
         row("no rollout to change", "rollout set --max 1", 3, "").says("no desired version"),

@@ -318,7 +318,7 @@ fn wrong_event(
                 && event.to.as_ref() == after.get(&event.what)
                 && row.arguments.join(" ").starts_with(&event.verb)
                 && event.client.starts_with(HERE)
-                && !event.user.is_empty()
+                && event.by.as_ref().is_some_and(|by| !by.is_empty())
         }
         _ => false,
     };

@@ -1,11 +1,11 @@
 use super::{Fixture, host, version};
-use crate::{Class, Deadline, HostWritten, StoreError, TargetSet};
+use crate::{Class, Deadline, HostWritten, StoreError, TARGET_KEYS, TargetSet};
 use schema::keys::{Key, StatusState};
 use schema::names::{EventId, StatusType, Token};
 use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
 use schema::transaction::{Compare, Transaction};
-use schema::writes::act::{Act, EventLog};
+use schema::writes::act::Act;
 use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing};
 use schema::writes::operator::TargetRequest;
 use schema::writes::{Fence, WriteRefusal};
@@ -152,25 +152,18 @@ async fn however_the_connection_breaks_a_write_is_applied_once() {
 }
 
 fn act(random: &str) -> Act {
-    Act {
-        id: EventId::of(1_000_000, &Token::new(random).expect("a token")),
-        user: "ann".into(),
-        client: "ops1".into(),
-        verb: "trigger_update",
-        reason: None,
-        log: EventLog::default(),
-    }
+    Act::new(EventId::of(1_000_000, &Token::new(random).expect("a token")), "ann", "trigger_update")
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_instruction_whose_answer_was_lost_is_found_by_its_event() {
     let mut fixture = Fixture::new().await;
     fixture.put(&Key::CurrentVersion, "1").await;
-    fixture.session.read_keys(&[Key::Store], Deadline::within(LIMIT)).await.expect("connected");
+    let before = fixture.session.read_keys(&TARGET_KEYS, Deadline::within(LIMIT)).await.expect("connected");
     let lost = tokio::spawn(fixture.store.lose_answer(Link::Open));
     let set = fixture
         .session
-        .set_target(&TargetRequest::new(version("2")), &act("a"), Deadline::within(LIMIT))
+        .set_target(&TargetRequest::new(version("2")), before, &act("a"), Deadline::within(LIMIT))
         .await;
     lost.await.expect("an answer was lost");
     let keys = [Key::CurrentVersion, Key::Event(act("a").id)];
@@ -188,12 +181,14 @@ async fn an_instruction_whose_answer_was_lost_is_found_by_its_event() {
 async fn an_instruction_never_overwrites_a_newer_one_after_a_lost_answer() {
     let mut fixture = Fixture::new().await;
     fixture.put(&Key::CurrentVersion, "1").await;
-    fixture.session.read_keys(&[Key::Store], Deadline::within(LIMIT)).await.expect("connected");
+    let before = fixture.session.read_keys(&TARGET_KEYS, Deadline::within(LIMIT)).await.expect("connected");
     // While nothing can be read back, another operator gives an instruction.
     let lost = fixture.store.lose_answer(Link::Refusing);
     let session = fixture.session.clone();
     let setting = tokio::spawn(async move {
-        session.set_target(&TargetRequest::new(version("2")), &act("a"), Deadline::within(LIMIT)).await
+        session
+            .set_target(&TargetRequest::new(version("2")), before, &act("a"), Deadline::within(LIMIT))
+            .await
     });
     lost.await;
     fixture.put(&Key::CurrentVersion, "3").await;

@@ -251,6 +251,7 @@ impl Fleet {
             | Key::HostConfig(..)
             | Key::EnablePuppet(_)
             | Key::Event(_)
+            | Key::HostEvent(..)
             // They were taken before: those without a valid token hold too.
             | Key::Freeze(..)
             | Key::RolloutPolicy

@@ -2,17 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest free text in an event, in bytes: user, client, old and new value, and reason are cut to
-/// it.
+/// Longest free text in an event, in bytes: every name, the old and the new value, and the reason are cut
+/// to it.
 pub const EVENT_TEXT_MAX_BYTES: usize = 1024;
 
-/// `/orchestrate/events/<id>`: what an operator did. It is written in the transaction of the act
-/// itself. The time is part of the id. Nobody verifies the user and the client: they are what the
-/// operator's machine says.
+/// `/orchestrate/events/<id>`, and for a command in a step of a host `/orchestrate/events/host/<host>/<id>`: what
+/// somebody did. It is written in the transaction of the act itself. The time is part of the id. Nobody verifies
+/// who acted: all of it is what the operator's machine says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Name of the person or job that acted.
-    pub user: String,
+    /// Name of the person or job that acted; `None` in events of development states, which have it in `user`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The user of the store as which the command authenticated itself; `None` if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// The machine and the program from which it acted.
     pub client: String,
     /// The verb of the command.

@@ -1,26 +1,28 @@
 //! An act of an operator, and the event that its transaction carries.
 //!
-//! The events of a fleet are bounded: each act deletes the oldest ones that are too many or too
-//! old. The ids order nothing, because the clocks of operators differ; readers order events by
+//! The events of a fleet are bounded, and so are those of the steps of each host: each act deletes the
+//! oldest ones that are too many or too old. The ids order nothing, because the clocks of operators differ; readers order events by
 //! their revisions.
 
 use crate::codec::{self, cut};
 use crate::keys::Key;
-use crate::names::EventId;
+use crate::names::{EventId, HostName};
 use crate::records::{EVENT_TEXT_MAX_BYTES, Event};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Operation, Transaction};
 use std::time::Duration;
 
-/// Largest number of events that are kept.
+/// Largest number of events of operators that are kept.
 pub const EVENTS_MAX: usize = 10_000;
+/// Largest number of events of the steps of one host that are kept.
+pub const HOST_EVENTS_MAX: usize = 100;
 /// Time for which an event is kept.
 pub const EVENT_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Largest number of old events that one act deletes.
 pub const EVENTS_TO_DELETE: usize = 10;
 
-/// The events as they stood before an act. The default is an empty list, for which nothing is
-/// deleted.
+/// The events as they stood before an act: those of operators, or those of one host. The default is an empty
+/// list, for which nothing is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventLog {
     /// Number of events.
@@ -29,13 +31,18 @@ pub struct EventLog {
     pub oldest: Vec<EventId>,
 }
 
-/// An act of an operator.
+/// An act of an operator, or of a command in a step of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Act {
     /// Id of the event.
     pub id: EventId,
     /// Name of the person or job that acts.
-    pub user: String,
+    pub by: String,
+    /// The user of the store as which the command authenticates itself.
+    pub store_user: Option<String>,
+    /// The host whose step runs the command; `None` for an operator. The user of an agent may write only the
+    /// events of its host.
+    pub host: Option<HostName>,
     /// The machine and the program from which it acts.
     pub client: String,
     /// The verb of the command.
@@ -47,6 +54,24 @@ pub struct Act {
 }
 
 impl Act {
+    /// Returns an act of somebody of whom nothing but the name is known.
+    pub fn new(id: EventId, by: &str, verb: &'static str) -> Self {
+        let (client, log) = (String::new(), EventLog::default());
+        Self { id, by: by.to_owned(), store_user: None, host: None, client, verb, reason: None, log }
+    }
+
+    /// Returns the key of the event.
+    pub fn key(&self) -> Key {
+        self.key_of(&self.id)
+    }
+
+    fn key_of(&self, id: &EventId) -> Key {
+        match &self.host {
+            Some(host) => Key::HostEvent(host.clone(), id.clone()),
+            None => Key::Event(id.clone()),
+        }
+    }
+
     /// Adds the event of a change of `key` to its transaction, and the deletion of old events.
     /// `found` holds the key as it was before.
     pub(super) fn add_event(
@@ -58,7 +83,8 @@ impl Act {
         let text = |bytes: &[u8]| cut(&String::from_utf8_lossy(bytes), EVENT_TEXT_MAX_BYTES);
         let to = transaction.operations.iter().find(|operation| operation.key() == Some(key));
         let event = Event {
-            user: cut(&self.user, EVENT_TEXT_MAX_BYTES),
+            by: Some(cut(&self.by, EVENT_TEXT_MAX_BYTES)),
+            user: self.store_user.as_deref().map(|user| cut(user, EVENT_TEXT_MAX_BYTES)),
             client: cut(&self.client, EVENT_TEXT_MAX_BYTES),
             verb: self.verb.to_owned(),
             what: key.to_string(),
@@ -69,9 +95,9 @@ impl Act {
             }),
             reason: self.reason.as_deref().map(|reason| cut(reason, EVENT_TEXT_MAX_BYTES)),
         };
-        transaction.put(Key::Event(self.id.clone()), codec::write(&event), 0);
+        transaction.put(self.key(), codec::write(&event), 0);
         for outdated in self.outdated() {
-            transaction.delete(Key::Event(outdated.clone()));
+            transaction.delete(self.key_of(outdated));
         }
         transaction
     }
@@ -79,7 +105,8 @@ impl Act {
     /// Returns the events to delete: those that are too many, and those that are too old by the
     /// clock of this act.
     fn outdated(&self) -> impl Iterator<Item = &EventId> {
-        let too_many = (self.log.count + 1).saturating_sub(EVENTS_MAX);
+        let most = if self.host.is_some() { HOST_EVENTS_MAX } else { EVENTS_MAX };
+        let too_many = (self.log.count + 1).saturating_sub(most);
         let age_max = u64::try_from(EVENT_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
         let oldest_kept = self.id.millis().saturating_sub(age_max);
         let oldest = self.log.oldest.iter().take(EVENTS_TO_DELETE).enumerate();
@@ -106,12 +133,11 @@ mod tests {
 
     fn act(at: u64, count: usize, oldest: &[u64]) -> Act {
         Act {
-            id: id(at, "new"),
-            user: "ann".into(),
+            store_user: Some("ops".into()),
             client: "ops1".into(),
-            verb: "test",
             reason: Some("x".repeat(5000)),
             log: EventLog { count, oldest: oldest.iter().map(|at| id(*at, "old")).collect() },
+            ..Act::new(id(at, "new"), "ann", "test")
         }
     }
 
@@ -131,6 +157,10 @@ mod tests {
         check(now, EVENTS_MAX + 1, &[now - 2, now - 1], &[now - 2, now - 1]);
         // The clock that wrote an event may have been ahead; such an event goes by number.
         check(now, 1, &[now + 900 * DAY], &[]);
+        // A host has fewer.
+        let of_host = Act { host: HostName::new("h").ok(), ..act(now, HOST_EVENTS_MAX, &[now - 2, now - 1]) };
+        let deleted: Vec<Key> = of_host.outdated().map(|id| of_host.key_of(id)).collect();
+        assert_eq!(deleted, [Key::HostEvent(HostName::new("h").unwrap(), id(now - 2, "old"))]);
         // Each act deletes a bounded number.
         let many: Vec<u64> = (0..30).collect();
         check(now, EVENTS_MAX * 2, &many, &many[..EVENTS_TO_DELETE]);

@@ -82,7 +82,7 @@ pub(super) fn put_target(
     let seconds = i64::try_from(act.id.millis() / 1000).unwrap_or(i64::MAX);
     let text = |text: &String| cut(text, EVENT_TEXT_MAX_BYTES);
     let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
-    let (by, reason) = (text(&act.user), act.reason.as_ref().map(text));
+    let (by, reason) = (text(&act.by), act.reason.as_ref().map(text));
     let options = options.clone();
     let trigger = Trigger { at: EpochSeconds(seconds), by, reason, from, options, rollback };
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
@@ -140,7 +140,7 @@ pub fn accept_store(
     if has_limits(found)
         && let Ok(token) = Token::new(format!("{ACCEPT}{}", identity.epoch))
     {
-        let freeze = Freeze { by: act.user.clone(), reason: ACCEPT_REASON.into(), at, until: None };
+        let freeze = Freeze { by: act.by.clone(), reason: ACCEPT_REASON.into(), at, until: None };
         transaction.put(Key::Freeze(FreezeScope::Fleet, token), codec::write(&freeze), 0);
     }
     transaction.put(Key::Store, identity.write(), 0);

@@ -3,6 +3,7 @@
 
 mod causes;
 mod claim;
+mod events;
 mod freeze;
 mod host;
 mod hosts;
@@ -21,6 +22,7 @@ mod unaccounted;
 
 pub use causes::{Cause, HostVerdictView};
 pub use claim::{ClaimView, HeldClaimView};
+pub use events::{EventsView, PastEvent, event_reads};
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};
 pub use hosts::{HostFilter, HostOrder, HostsView, ListedHost};

@@ -9,7 +9,7 @@ use schema::keys::{Key, Prefix};
 use schema::names::{EventId, HostName, Token, Version};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::{Compare, Operation, Transaction};
-use schema::writes::act::{Act, EventLog};
+use schema::writes::act::Act;
 
 fn version(text: &str) -> Version {
     Version::new(text).unwrap()
@@ -24,14 +24,7 @@ fn enabled(name: &str) -> Key {
 }
 
 fn act() -> Act {
-    Act {
-        id: EventId::of(1, &Token::new("a").unwrap()),
-        user: "ann".into(),
-        client: "ops".into(),
-        verb: "test",
-        reason: None,
-        log: EventLog::default(),
-    }
+    Act::new(EventId::of(1, &Token::new("a").unwrap()), "ann", "test")
 }
 
 /// A store: every change gets a revision of its own.

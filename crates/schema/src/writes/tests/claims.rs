@@ -5,7 +5,7 @@ use crate::limit::{Limit, LimitBy, Place};
 use crate::names::{EventId, LimitValue};
 use crate::order::InstructionOrder;
 use crate::records::{HeldClaim, HostClaims, LimitClaim, LostMark, Purpose, RolloutRecord, Ticket};
-use crate::writes::act::{Act, EventLog};
+use crate::writes::act::Act;
 use crate::writes::claims::{ClaimsChange, FoundClaims, RolloutGuard};
 use crate::writes::lost::{end_claims, mark_lost, move_claim, time_lost};
 use crate::writes::rollout::{release_claims, write_record};
@@ -271,9 +271,7 @@ fn a_claim_moves_without_the_ticket_of_a_lease_that_has_ended() {
 fn a_host_whose_claims_an_operator_released_is_told_so() {
     let check = |may_return: bool| {
         let mut store = vanished(true);
-        let (id, log) = (EventId::of(1, &Token::new("e").unwrap()), EventLog::default());
-        let (user, client) = ("ann".into(), "ops1".into());
-        let act = Act { id, user, client, verb: "claims release", reason: None, log };
+        let act = Act::new(EventId::of(1, &Token::new("e").unwrap()), "ann", "claims release");
         assert!(store.apply(&release_claims(&host(), may_return, &store.0.clone(), &act)));
         assert_eq!(claims_in(&store), [0u32; 0]);
         let found = FoundClaims::read(&host(), &store.0);

@@ -6,7 +6,7 @@ use crate::instruction::Instruction;
 use crate::names::EventId;
 use crate::order::InstructionOrder;
 use crate::records::{FailedHost, FailureKind, Halt, HostClaims, Purpose, RolloutRecord, Trigger};
-use crate::writes::act::{Act, EventLog};
+use crate::writes::act::Act;
 use crate::writes::claims::FoundClaims;
 use crate::writes::lost::end_claims;
 use crate::writes::one_shot::OneShot;
@@ -76,9 +76,7 @@ fn a_host_writes_its_failure_with_the_claims_that_it_releases() {
 
 #[test]
 fn a_rollout_is_halted_once_and_resumed_as_it_was_seen() {
-    let (id, log) = (EventId::of(1, &Token::new("e").unwrap()), EventLog::default());
-    let (user, client) = ("ann".into(), "ops1".into());
-    let act = Act { id, user, client, verb: "rollout resume", reason: None, log };
+    let act = Act::new(EventId::of(1, &Token::new("e").unwrap()), "ann", "rollout resume");
     let record = RolloutRecord::new(version("v2"), EpochSeconds(1));
     let mut store = Store::default();
     store.put(&Key::RolloutRecord(ORDER), codec::write(&record).as_bytes(), 0);

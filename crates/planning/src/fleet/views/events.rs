@@ -1,0 +1,426 @@
+//! Who did what: the events in the store, and changes that have none.
+
+use crate::text::{Text, clean, rfc3339};
+use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::host_config::ConfigScope;
+use schema::keys::{Key, Prefix};
+use schema::names::{EventId, HostName};
+use schema::records::{Event, Trigger};
+use schema::snapshot::{Entry, KeySnapshot};
+use schema::time::EpochSeconds;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What happened, in the order of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EventsView {
+    /// What happened.
+    pub events: Vec<PastEvent>,
+    /// The revision of the store at which the events were read.
+    pub revision: i64,
+}
+
+/// An act, or a change without an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PastEvent {
+    /// When (RFC 3339), by the clock of the machine that ran the command; `None` if no one said.
+    pub at: Option<String>,
+    /// Who did it, by their own word; `None` if nobody said.
+    pub by: Option<String>,
+    /// The user of the store as which the command authenticated itself, by its own word.
+    pub store_user: Option<String>,
+    /// The machine and the program from which it was done, by its own word.
+    pub client: Option<String>,
+    /// The host whose step ran the command.
+    pub step_host: Option<HostName>,
+    /// The verb of the command; `None` for a change that no command recorded.
+    pub verb: Option<String>,
+    /// The key that was changed.
+    pub key: String,
+    /// Its value before, cut to 1 KiB; `None` if it did not exist, or if that is not known.
+    pub old_value: Option<String>,
+    /// Its value after, cut to 1 KiB; `None` if it was deleted.
+    pub new_value: Option<String>,
+    /// The reason that was given.
+    pub reason: Option<String>,
+    /// True if somebody changed the event afterwards.
+    pub overwritten: bool,
+    /// The revision of the change.
+    pub revision: i64,
+    #[serde(skip)]
+    seconds: Option<EpochSeconds>,
+}
+
+/// Returns the keys and ranges from which the events are read: the events, and what only commands of operators
+/// change.
+pub fn event_reads() -> (Vec<Key>, Vec<Prefix>) {
+    let keys = vec![Key::CurrentVersion, Key::Trigger, Key::RolloutPolicy, Key::DropStale];
+    let ranges = vec![
+        Prefix::Events,
+        Prefix::Freezes,
+        Prefix::Maintenances,
+        Prefix::Config,
+        Prefix::ConfigState,
+        Prefix::ConfigVersion,
+    ];
+    (keys, ranges)
+}
+
+/// Returns the host whose step left the event with this key, and its id; `None` for other keys.
+fn event_key(key: &str) -> Option<(Option<HostName>, EventId)> {
+    match Key::parse(key) {
+        Ok(Key::Event(id)) => Some((None, id)),
+        Ok(Key::HostEvent(host, id)) => Some((Some(host), id)),
+        _ => None,
+    }
+}
+
+impl PastEvent {
+    /// Reads an event. One that cannot be read is shown as a change of its key.
+    pub fn read(key: &str, entry: &Entry) -> Self {
+        let unknown = Self {
+            at: None,
+            by: None,
+            store_user: None,
+            client: None,
+            step_host: None,
+            verb: None,
+            key: key.to_owned(),
+            old_value: None,
+            new_value: None,
+            reason: Some("the event cannot be read".into()),
+            overwritten: entry.mod_revision != entry.create_revision,
+            revision: entry.mod_revision,
+            seconds: None,
+        };
+        let Some((step_host, id)) = event_key(key) else { return unknown };
+        let seconds = i64::try_from(id.millis() / 1000).ok().map(EpochSeconds);
+        let dated = Self { at: seconds.and_then(rfc3339), step_host, seconds, ..unknown };
+        let Ok(event) = codec::read::<Event>(&entry.value) else { return dated };
+        let Event { by, user, client, verb, what, from, to, reason } = event;
+        // Events of development states have the person in the place of the user.
+        let (by, store_user) = if by.is_some() { (by, user) } else { (user, None) };
+        Self {
+            by,
+            store_user,
+            client: Some(client),
+            verb: Some(verb),
+            key: what,
+            old_value: from,
+            new_value: to,
+            reason,
+            ..dated
+        }
+    }
+
+    /// Returns what is known when an event was deleted, and not because a younger one took its place.
+    pub fn deleted(key: &str, revision: i64) -> Self {
+        let nothing =
+            Entry { value: Vec::new(), create_revision: revision, mod_revision: revision, lease: 0 };
+        Self { reason: Some("somebody deleted this event".into()), ..Self::read(key, &nothing) }
+    }
+
+    /// Reads a key that somebody changed without a command of this program.
+    fn without_command(key: &str, entry: &Entry, trigger: Option<Trigger>) -> Self {
+        let text =
+            |bytes: &[u8]| codec::cut(&String::from_utf8_lossy(bytes), schema::records::EVENT_TEXT_MAX_BYTES);
+        let seconds = trigger.as_ref().map(|trigger| trigger.at);
+        Self {
+            at: seconds.and_then(rfc3339),
+            by: trigger.as_ref().map(|trigger| trigger.by.clone()),
+            store_user: None,
+            client: None,
+            step_host: None,
+            verb: None,
+            key: key.to_owned(),
+            old_value: trigger.as_ref().and_then(|trigger| trigger.from.as_ref().map(ToString::to_string)),
+            new_value: Some(text(&entry.value)),
+            reason: trigger.and_then(|trigger| trigger.reason),
+            overwritten: false,
+            revision: entry.mod_revision,
+            seconds,
+        }
+    }
+
+    /// True if this is about a host, or was done by a command in one of its steps.
+    pub fn concerns(&self, host: &HostName) -> bool {
+        let key = Key::parse(&self.key).ok();
+        let of_key = match &key {
+            Some(Key::Freeze(FreezeScope::Host(host), _)) => Some(host),
+            Some(Key::Excused(_, host) | Key::Failed(_, host) | Key::Progress(_, host)) => Some(host),
+            Some(
+                Key::HostConfig(_, ConfigScope::Host(host), _) | Key::EnablePuppet(ConfigScope::Host(host)),
+            ) => Some(host),
+            Some(key) => key.host(),
+            None => None,
+        };
+        of_key == Some(host) || self.step_host.as_ref() == Some(host)
+    }
+
+    /// Returns what was changed, in words.
+    fn what(&self) -> String {
+        match (Key::parse(&self.key), &self.old_value, &self.new_value) {
+            (Ok(Key::CurrentVersion), Some(old), Some(new)) => format!("version {old} to {new}"),
+            (Ok(Key::CurrentVersion), None, Some(new)) => format!("version {new}"),
+            (Ok(Key::RolloutPolicy), ..) => "the rollout policy".into(),
+            (Ok(Key::Store), ..) => "the identity of the store".into(),
+            (Ok(Key::Config(name)), ..) => format!("value {name}"),
+            (Ok(Key::Freeze(scope, _)), ..) => scope.to_string(),
+            (Ok(Key::Excused(_, host)), ..) => format!("host {host}"),
+            (Ok(key), ..) if key.host().is_some() => {
+                key.host().map(|host| format!("host {host}")).unwrap_or_default()
+            }
+            _ => self.key.clone(),
+        }
+    }
+
+    /// Returns the event in one line.
+    pub fn line(&self) -> String {
+        let [at, by, verb, what, reason] = self.row();
+        let line = format!("{at}  {by}  {verb}  {what}");
+        if reason.is_empty() { line } else { format!("{line}  {reason}") }
+    }
+
+    /// Returns the event as the columns of a table: when, who, by which verb, what, and why.
+    pub fn row(&self) -> [String; 5] {
+        let by = self.by.as_deref().unwrap_or("unknown");
+        let by = match &self.step_host {
+            Some(host) if host.as_str() == by => format!("a step of {host}"),
+            Some(host) => format!("{by}, in a step of {host}"),
+            None => by.to_owned(),
+        };
+        let reason = self.reason.clone().unwrap_or_default();
+        let reason = match (self.overwritten, reason.is_empty()) {
+            (false, _) => reason,
+            (true, true) => "somebody changed this event".into(),
+            (true, false) => format!("somebody changed this event: {reason}"),
+        };
+        let words = [
+            self.at.clone().unwrap_or_else(|| "unknown".into()),
+            by,
+            self.verb.clone().unwrap_or_else(|| "no command".into()),
+            self.what(),
+            reason,
+        ];
+        words.map(|word| clean(&word).into_owned())
+    }
+}
+
+impl EventsView {
+    /// Returns the events of a store, and the changes that have none. `found` holds [`event_reads`].
+    ///
+    /// A change without an event is told only if it is younger than the oldest event, because the event of an
+    /// older one may have been deleted as too old.
+    pub fn read(found: &KeySnapshot) -> Self {
+        let mut events: Vec<PastEvent> =
+            found.in_range(&Prefix::Events).map(|(key, entry)| PastEvent::read(key, entry)).collect();
+        let known: BTreeSet<i64> = events.iter().map(|event| event.revision).collect();
+        let oldest = known.first().copied().unwrap_or(0);
+        let is_event = |key: &str| key.starts_with(&Prefix::Events.to_string());
+        for (key, entry) in found.entries.iter().filter(|(key, _)| !is_event(key)) {
+            // A trigger is written with the version, and tells about it.
+            let is_trigger = Key::parse(key) == Ok(Key::Trigger);
+            if !is_trigger && entry.mod_revision > oldest && !known.contains(&entry.mod_revision) {
+                let is_version = Key::parse(key) == Ok(Key::CurrentVersion);
+                let trigger = is_version.then(|| Trigger::find(found)).flatten();
+                events.push(PastEvent::without_command(key, entry, trigger));
+            }
+        }
+        events.sort_by_key(|event| event.revision);
+        Self { events, revision: found.revision }
+    }
+
+    /// Leaves out what happened before a time. What has no time is left out if it came before something that is.
+    pub fn keep_since(&mut self, since: EpochSeconds) {
+        let is_before = |event: &PastEvent| event.seconds.is_some_and(|at| at < since);
+        let last = self.events.iter().filter(|event| is_before(event)).map(|event| event.revision).max();
+        self.events.retain(|event| match event.seconds {
+            Some(at) => at >= since,
+            None => last.is_none_or(|last| event.revision > last),
+        });
+    }
+
+    /// Leaves out what is not about a host.
+    pub fn keep_host(&mut self, host: &HostName) {
+        self.events.retain(|event| event.concerns(host));
+    }
+
+    /// Returns the events as a table, in which the reasons are cut to this width.
+    pub fn text(&self, width: Option<usize>) -> Text {
+        let mut text = Text::default();
+        let header = ["AT", "BY", "VERB", "WHAT", "REASON"];
+        text.table_within(width, header, self.events.iter().map(PastEvent::row));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::names::Token;
+    use schema::writes::act::Act;
+    use schema::writes::operator::{self, TargetRequest};
+
+    const AT: i64 = 1_700_000_000;
+
+    /// A store: every change gets a revision of its own.
+    #[derive(Default)]
+    struct Store(KeySnapshot);
+
+    impl Store {
+        fn put(&mut self, key: &str, value: &str) {
+            self.0.revision += 1;
+            self.put_again(key, value);
+        }
+
+        fn put_again(&mut self, key: &str, value: &str) {
+            let revision = self.0.revision;
+            let created = self.0.entries.get(key).map_or(revision, |entry| entry.create_revision);
+            let entry =
+                Entry { value: value.into(), create_revision: created, mod_revision: revision, lease: 0 };
+            self.0.entries.insert(key.to_owned(), entry);
+        }
+
+        /// Puts an event that says this.
+        fn event(&mut self, key: &str, event: &str) {
+            self.put(key, event);
+        }
+
+        fn rows(&self) -> Vec<String> {
+            EventsView::read(&self.0).events.iter().map(|event| event.row().join("|")).collect()
+        }
+    }
+
+    fn act(seconds: i64, by: &str, verb: &'static str) -> Act {
+        let millis = u64::try_from(seconds).unwrap() * 1000;
+        Act::new(EventId::of(millis, &Token::new(by).unwrap()), by, verb)
+    }
+
+    fn trigger(store: &mut Store, seconds: i64, by: &str, version: &str) {
+        let request = TargetRequest::new(schema::names::Version::new(version).unwrap());
+        let act = Act { reason: Some("kernel".into()), ..act(seconds, by, "trigger_update") };
+        let transaction = operator::set_target(&request, false, &store.0, &act);
+        store.0.revision += 1;
+        for operation in transaction.operations {
+            if let schema::transaction::Operation::Put { key, value, .. } = operation {
+                store.put_again(&key.to_string(), std::str::from_utf8(&value).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn acts_are_told_in_the_order_of_the_store() {
+        let mut store = Store::default();
+        // The clock of the second operator is behind.
+        trigger(&mut store, AT + 60, "ann", "v1");
+        trigger(&mut store, AT, "bob", "v2");
+        assert_eq!(
+            store.rows(),
+            [
+                "2023-11-14T22:14:20Z|ann|trigger_update|version v1|kernel",
+                "2023-11-14T22:13:20Z|bob|trigger_update|version v1 to v2|kernel"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_change_without_an_event_has_no_author() {
+        let mut store = Store::default();
+        store.put("/current_version", "v0");
+        assert_eq!(store.rows(), ["unknown|unknown|no command|version v0|"], "nobody left any event");
+        trigger(&mut store, AT, "ann", "v1");
+        store.put("/current_version", "v9");
+        store.put("/orchestrate/rollout_policy", "{}");
+        let rows = store.rows();
+        assert_eq!(rows.len(), 3, "{rows:?}");
+        assert!(rows[0].contains("|ann|trigger_update|version v0 to v1|"), "{rows:?}");
+        assert_eq!(rows[1], "unknown|unknown|no command|version v9|");
+        assert_eq!(rows[2], "unknown|unknown|no command|the rollout policy|");
+        // What is older than the oldest event may have had one.
+        let mut old = Store::default();
+        old.put("/orchestrate/config/a", "x");
+        trigger(&mut old, AT, "ann", "v1");
+        assert_eq!(old.rows().len(), 1);
+    }
+
+    #[test]
+    fn a_fleet_that_went_back_by_itself_says_which_host_did_it() {
+        let mut store = Store::default();
+        trigger(&mut store, AT, "ann", "v2");
+        store.put("/current_version", "v1");
+        let trigger = Trigger {
+            at: EpochSeconds(AT + 5),
+            by: "web-7".into(),
+            reason: Some("too many hosts failed".into()),
+            from: schema::names::Version::new("v2").ok(),
+            options: schema::records::RolloutOptions::default(),
+            rollback: true,
+        };
+        store.put_again("/orchestrate/trigger", &codec::write(&trigger));
+        assert_eq!(
+            store.rows()[1],
+            "2023-11-14T22:13:25Z|web-7|no command|version v2 to v1|too many hosts failed"
+        );
+    }
+
+    #[test]
+    fn events_that_were_changed_or_cannot_be_read_are_shown() {
+        let mut store = Store::default();
+        let key = format!("/orchestrate/events/{AT}000-a");
+        store.event(
+            &key,
+            r#"{"format":1,"user":"ann","client":"ops1","verb":"retry","what":"/orchestrate/retry/web1"}"#,
+        );
+        assert_eq!(store.rows(), ["2023-11-14T22:13:20Z|ann|retry|host web1|"], "an older event");
+        store.event(&key, r#"{"format":1,"by":"bob","client":"ops1","verb":"retry","what":"/orchestrate/retry/web1","reason":"disk"}"#);
+        assert_eq!(
+            store.rows(),
+            ["2023-11-14T22:13:20Z|bob|retry|host web1|somebody changed this event: disk"]
+        );
+        store.event(&key, "no JSON");
+        let unreadable = "somebody changed this event: the event cannot be read";
+        assert_eq!(store.rows(), [format!("2023-11-14T22:13:20Z|unknown|no command|{key}|{unreadable}")]);
+        store.event("/orchestrate/events/nonsense", "{}");
+        assert_eq!(
+            store.rows()[1],
+            "unknown|unknown|no command|/orchestrate/events/nonsense|the event cannot be read"
+        );
+    }
+
+    #[test]
+    fn events_are_chosen_by_time_and_host() {
+        let mut store = Store::default();
+        let mut event = |seconds: i64, scope: &str, what: &str| {
+            let key = format!("/orchestrate/events/{scope}{}000-a{}", AT + seconds, store.0.revision);
+            store.event(
+                &key,
+                &format!(r#"{{"format":1,"by":"ann","client":"c","verb":"v","what":"{what}"}}"#),
+            );
+        };
+        event(0, "", "/current_version");
+        event(10, "", "/orchestrate/maintenance/web1");
+        event(20, "", "/orchestrate/freezes/host/web1/t");
+        event(30, "host/web1/", "/orchestrate/maintenance/web2");
+        event(40, "", "/orchestrate/maintenance/web2");
+        event(50, "", "/config_state/host/web1/a");
+        store.put("/orchestrate/config/a", "x");
+        let view = || EventsView::read(&store.0);
+        let seconds = |view: EventsView| -> Vec<i64> {
+            view.events.iter().map(|event| event.seconds.map_or(-1, |at| at.0 - AT)).collect()
+        };
+        assert_eq!(seconds(view()), [0, 10, 20, 30, 40, 50, -1]);
+        let mut of_host = view();
+        of_host.keep_host(&HostName::new("web1").unwrap());
+        assert_eq!(seconds(of_host), [10, 20, 30, 50]);
+        let since = |at: i64| {
+            let mut view = view();
+            view.keep_since(EpochSeconds(AT + at));
+            seconds(view)
+        };
+        assert_eq!(since(30), [30, 40, 50, -1], "a change without a time came after them");
+        assert_eq!(since(51), [-1]);
+        let rows = view();
+        assert_eq!(rows.events[3].row()[1], "ann, in a step of web1");
+    }
+}

@@ -1,0 +1,98 @@
+//! `events`: who did what, from the store and as it happens.
+
+use serde_json::Value;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::process::binary;
+use tests::wait;
+
+/// Runs the command; it must exit with 0.
+fn orchestrate(host: &Host, words: &[&str]) -> String {
+    let result = host.command(words, "");
+    assert_eq!(result.code, 0, "{words:?}: {result:?}");
+    result.out
+}
+
+fn events(host: &Host, more: &[&str]) -> Vec<Value> {
+    let answer = orchestrate(host, &[&["events", "-o", "json"], more].concat());
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    answer["events"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn acts_and_changes_without_a_command_are_listed_in_order() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("web1", &etcd.endpoints());
+    host.set_environment("LOGNAME", "ann");
+    host.unset_environment("SUDO_USER");
+    orchestrate(&host, &["trigger_update", "1", "--reason", "kernel"]);
+    orchestrate(&host, &["hosts", "add", "web1", "--by", "deploy job 7"]);
+    host.set_environment("ORCHESTRATE_BY", "cron");
+    orchestrate(&host, &["values", "set", "gate", "open"]);
+    store.put("/current_version", "2");
+    let rows: Vec<[String; 4]> = events(&host, &[])
+        .iter()
+        .map(|event| ["by", "verb", "key", "new_value"].map(|name| event[name].to_string()))
+        .collect();
+    let quoted = |text: &str| format!("{text:?}");
+    let row = |by: &str, verb: &str, key: &str| [quoted(by), quoted(verb), quoted(key)];
+    assert_eq!(rows[0][..3], row("ann", "trigger_update", "/current_version"));
+    assert_eq!(rows[1][..3], row("deploy job 7", "hosts add", "/orchestrate/hosts/web1"));
+    assert_eq!(rows[2], ["\"cron\"", "\"values set\"", "\"/orchestrate/config/gate\"", "\"open\""]);
+    assert_eq!(rows[3], ["null", "null", "\"/current_version\"", "\"2\""]);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    let of_host = events(&host, &["web1"]);
+    assert_eq!(of_host.len(), 1, "{of_host:?}");
+    assert_eq!(events(&host, &["--since", "1h"]).len(), 4);
+    let table = orchestrate(&host, &["events"]);
+    for part in ["AT ", "ann           trigger_update  version 1", "kernel", "no command      version 2"] {
+        assert!(table.contains(part), "{part:?} in {table}");
+    }
+    let wrong = host.command(&["hosts", "add", "web2", "--by", "a\nb"], "");
+    assert!(wrong.code == 64 && wrong.err.contains("without control characters"), "{wrong:?}");
+}
+
+#[test]
+fn events_are_followed_also_those_that_somebody_deletes() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("web1", &etcd.endpoints());
+    host.set_environment("ORCHESTRATE_BY", "ann");
+    orchestrate(&host, &["trigger_update", "1"]);
+    let mut followed = host.start_command(&["events", "--follow"], "followed");
+    let shows = |part: &str| {
+        let shown = || host.read("followed");
+        wait::until(part, || shown().contains(part).then_some(()), shown);
+    };
+    shows("  ann  trigger_update  version 1\n");
+    orchestrate(&host, &["trigger_update", "2", "--reason", "disk"]);
+    shows("  ann  trigger_update  version 1 to 2  disk\n");
+    let ids: Vec<String> = store.list("/orchestrate/events/").into_keys().collect();
+    store.delete(&ids[0]);
+    shows(&format!("{}  somebody deleted this event\n", ids[0]));
+    assert_eq!(followed.ended(), None);
+    followed.kill();
+    assert_eq!(host.read("followed").lines().count(), 3, "{}", host.read("followed"));
+}
+
+#[test]
+fn a_command_in_a_step_acts_as_its_host() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("web1", &etcd.endpoints());
+    let step = format!(
+        "[[apply]]\nname = \"drain\"\ncommand = [\"{}\", \"drain\", \"--this-host\", \"--reason\", \"update\"]\n",
+        binary("orchestrate").display()
+    );
+    let mut host = host.with(&step);
+    host.start();
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let keys: Vec<String> = store.list("/orchestrate/events/").into_keys().collect();
+    assert!(keys.len() == 1 && keys[0].starts_with("/orchestrate/events/host/web1/"), "{keys:?}");
+    let event = &events(&host, &["web1"])[0];
+    let field = |name: &str| event[name].as_str().unwrap_or_default();
+    assert_eq!(["by", "step_host", "verb", "reason"].map(field), ["web1", "web1", "drain", "update"]);
+    assert!(orchestrate(&host, &["events"]).contains("a step of web1"));
+}
