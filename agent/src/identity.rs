@@ -91,7 +91,7 @@ pub(crate) fn instance(directory: &Directory, renew: bool) -> Result<Token> {
 }
 
 /// Returns the addresses of the machine, without loopback and link-local ones, sorted.
-fn addresses() -> Vec<String> {
+pub(crate) fn addresses() -> Vec<String> {
     let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
     let all = networks.values().flat_map(|data| data.ip_networks().iter().map(|n| n.addr));
     schema::records::usable_addresses(all).iter().map(ToString::to_string).collect()

@@ -6,6 +6,7 @@ mod architecture;
 mod bootstrap;
 mod capitals;
 mod catalog;
+mod causes;
 mod changed;
 mod claims;
 mod completion;

@@ -303,6 +303,7 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         assert_eq!(result.code, code, "{result:?}");
     }
     assert_eq!(ask(&ops, &["hosts", "decommission", "h9"]).code, 0);
+    drains_in_a_step(&etcd, [&authority.path("ca.crt"), &h1.0, &h1.1].map(|path| text(path)));
 
     for key in [
         "/current_version",
@@ -312,7 +313,9 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         "/orchestrate/reports/h2",
         "/orchestrate/hosts/h2",
         "/orchestrate/retry/h1",
-        "/orchestrate/maintenance/h1",
+        "/orchestrate/maintenance/h2",
+        "/orchestrate/events/1-a",
+        "/orchestrate/events/host/h2/1-a",
         "/orchestrate/config/motd",
         "/orchestrate/health/web/h2",
         "/orchestrate/health/other/h1",
@@ -370,6 +373,20 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     must(&printed(&["h1", "--service", "web", "--service", "db"]));
     let rolls_back = || must(&printed(&["h1", "--may-roll-back"]));
     rolls_back_only_if_it_may(&host, (&must_ask, &rolls_back), &|script| shell(&h1, script));
+}
+
+/// A command in a step acts as its host with the rights of the agent. Without that, the user may not write the event.
+fn drains_in_a_step(etcd: &Etcd, [cacert, cert, key]: [String; 3]) {
+    let tls = ["--cacert", &cacert, "--cert", &cert, "--key", &key];
+    let mut step = Host::new("h1", &etcd.endpoints());
+    let drain = |step: &Host, words: &[&str]| step.command(&[&tls[..], &["drain"], words].concat(), "");
+    let refused = drain(&step, &["--this-host", "--force"]);
+    assert!(refused.code == 2 && refused.err.contains("permission denied"), "{refused:?}");
+    step.set_environment("ORCHESTRATE_STEP_HOST", "h1");
+    for words in [&["--this-host", "--force"][..], &["--this-host", "--off"]] {
+        let result = drain(&step, words);
+        assert_eq!(result.code, 0, "{words:?}: {result:?}");
+    }
 }
 
 /// The only host of a fleet fails in a rollout. It always halts the rollout, and goes back if it has the right to

@@ -3,10 +3,11 @@
 use super::Reconciler;
 use super::context::Context;
 use crate::clock;
+use crate::identity;
 use crate::status::Status;
 use crate::step::RunResult;
 use etcd_session::jitter;
-use planning::host::{Decision, Fact, HostState, RunningStep, StepReport};
+use planning::host::{Decision, Fact, HostState, RunningStep, StepReport, Target};
 use planning::policy::StepMeaning;
 use schema::codec::log_tail;
 use schema::plan::Conclusion;
@@ -14,6 +15,20 @@ use schema::time::format_duration;
 use schema::verdict::VerdictKind;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Returns the words in the output of steps that differ from host to host.
+fn own_words(context: &Context) -> archive::OwnWords {
+    let kernel = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let names = [context.state.host.to_string(), kernel];
+    let short = names.clone().map(|name| name.split('.').next().unwrap_or_default().to_owned());
+    let names = names.into_iter().chain(short).chain(identity::addresses());
+    let target = match &context.target {
+        Target::Known(instruction) => Some(&instruction.version),
+        _ => None,
+    };
+    let versions = [target, context.state.in_progress_version.as_ref(), context.state.installed.as_ref()];
+    archive::OwnWords::new(names, versions.into_iter().flatten().map(ToString::to_string))
+}
 
 impl Reconciler {
     /// Counts what the host concluded.
@@ -30,7 +45,10 @@ impl Reconciler {
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &result.end), clock::now());
         let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
         self.metrics.note_step((phase, &step), (&result.end, meaning), (took, now.wall));
-        let log = log_tail(self.executor.redact(&result.output.text).lines());
+        let output = self.executor.redact(&result.output.text);
+        let log = log_tail(output.lines());
+        let cause = (meaning == StepMeaning::Failed)
+            .then(|| archive::cause_of((phase, &step), &result.end, &output, &own_words(context)));
         let (end, leftovers) = (&result.end, result.leftovers);
         let took_text = format_duration(took);
         let took = took_text.as_str();
@@ -49,7 +67,7 @@ impl Reconciler {
                 tracing::info!(%phase, %step, %end, took, leftovers, "step ended");
             }
         }
-        let report = StepReport { phase, step, end: result.end, log };
+        let report = StepReport { phase, step, end: result.end, log, cause };
         context.state.record(Fact::StepEnded(report), &context.policy, now, jitter());
         context.unsaved = true;
     }

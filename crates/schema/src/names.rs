@@ -275,6 +275,27 @@ name!(
     check_name
 );
 
+fn check_fingerprint(what: &'static str, text: &str) -> Result<(), NameError> {
+    let is_digit = |b: u8| b.is_ascii_digit();
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let parts = text.strip_prefix('f').and_then(|rest| rest.split_once('-'));
+    let fits = parts.is_some_and(|(version, hash)| {
+        (1..=3).contains(&version.len())
+            && version.bytes().all(is_digit)
+            && hash.len() == 12
+            && hash.bytes().all(is_hex)
+    });
+    if fits { Ok(()) } else { Err(NameError::new(what, text, "must be f1- and 12 hexadecimal digits")) }
+}
+
+name!(
+    /// What the causes of failures are compared by: the version of the algorithm and a part of a hash, for example
+    /// `f1-0123456789ab`.
+    Fingerprint,
+    "fingerprint",
+    check_fingerprint
+);
+
 name!(
     /// The id of an event: the milliseconds since the Unix epoch by the clock of the operator's
     /// machine, a hyphen, and a random token.

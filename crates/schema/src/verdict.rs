@@ -3,7 +3,7 @@
 
 use crate::codec::cut;
 use crate::names::{StepName, Token, Version};
-use crate::records::{REASON_MAX_BYTES, Wait};
+use crate::records::{Cause, REASON_MAX_BYTES, Wait};
 use crate::steps::{StepEnd, StepPhase};
 use crate::store_trust::WentBack;
 use crate::time::Span;
@@ -327,6 +327,9 @@ pub struct Failure {
     /// How the step ended; `None` in what an agent wrote that did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<StepEnd>,
+    /// The cause, as the output of the step shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
 }
 
 impl Failure {
@@ -338,13 +341,13 @@ impl Failure {
         };
         let code = if let StepEnd::Exited { code } = end { Some(code) } else { None };
         let reason = cut(&format!("{phase} step {step} {end}"), REASON_MAX_BYTES);
-        Self { phase, step, code, reason, end: Some(end) }
+        Self { phase, step, code, reason, end: Some(end), cause: None }
     }
 
     /// Returns the failure of an update that took longer than its rollout allows, at this step.
     pub fn too_slow(phase: StepPhase, step: StepName, within: Span) -> Self {
         let reason = format!("{phase} step {step} had not succeeded {within} after the start");
-        Self { phase, step, code: None, reason, end: None }
+        Self { phase, step, code: None, reason, end: None, cause: None }
     }
 }
 

@@ -231,7 +231,7 @@ impl Agent {
         };
         world.note(|| format!("{}: {} step {} {end}", self.state.host, running.phase, running.step));
         let RunningStep { phase, step, .. } = running;
-        self.record(world, Fact::StepEnded(StepReport { phase, step, end, log: Vec::new() }));
+        self.record(world, Fact::StepEnded(StepReport { phase, step, end, log: Vec::new(), cause: None }));
     }
 
     pub(crate) fn record(&mut self, world: &mut World, fact: Fact) {

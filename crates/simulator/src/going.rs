@@ -73,7 +73,10 @@ impl Going<'_> {
         // A step that was cut off when the agent was killed.
         if let Some(RunningStep { phase, step, .. }) = state.running.clone() {
             let end = StepEnd::Interrupted;
-            self.record(state, Fact::StepEnded(StepReport { phase, step, end, log: Vec::new() }));
+            self.record(
+                state,
+                Fact::StepEnded(StepReport { phase, step, end, log: Vec::new(), cause: None }),
+            );
         }
         let Some(seen) = host.seen.clone() else { return Ok(Ok(())) };
         loop {
@@ -106,7 +109,10 @@ impl Going<'_> {
                     alive!(self.boundaries.pass());
                     host.machine.end_run(&run_id);
                     host.machine.disk.runs.clear();
-                    self.record(state, Fact::StepEnded(StepReport { phase, step, end, log: Vec::new() }));
+                    self.record(
+                        state,
+                        Fact::StepEnded(StepReport { phase, step, end, log: Vec::new(), cause: None }),
+                    );
                 }
                 Effect::WriteVersionFile { version } => {
                     alive!(self.save(host, state));

@@ -20,6 +20,7 @@ use crate::settings::Flavour;
 use clap::Args;
 use etcd_session::{Counted, KeyList, StoreError};
 use planning::fleet::FailedService;
+use planning::fleet::views::FailureGroups;
 use planning::text::rfc3339;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
@@ -143,6 +144,9 @@ pub(crate) struct GetFailures {
     /// Count pending results too
     #[arg(long = "show_warnings")]
     show_warnings: bool,
+    /// Print the causes: hosts that fail in the same way are one line
+    #[arg(long, conflicts_with = "hosts")]
+    group: bool,
 }
 
 /// Prints whether anything in the fleet failed.
@@ -151,16 +155,27 @@ pub(super) async fn get_failures(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let GetFailures { hosts, show_warnings: warnings } = options;
+    let GetFailures { hosts, show_warnings: warnings, group } = options;
     let found = Reader { store, revision: 0 }.failures(warnings).await?;
     let first = store.settings.flavour == Flavour::Etcd;
-    if output.is_json() {
-        let answer = json!({
-            "failures": described(&found.failures, &found, store).await?,
-            "warnings": described(&found.warnings, &found, store).await?,
-            "revision": found.revision,
-        });
-        output.answer(&answer, |_| {});
+    if output.is_json() || group {
+        let failures = records(&found.failures, &found, store).await?;
+        let groups = group.then(|| groups(&found.failures, &failures));
+        if output.is_json() {
+            let warnings = records(&found.warnings, &found, store).await?;
+            let answer = json!({
+                "failures": described(&found.failures, &failures),
+                "warnings": described(&found.warnings, &warnings),
+                "groups": groups,
+                "revision": found.revision,
+            });
+            output.answer(&answer, |_| {});
+        } else if let Some(groups) = groups {
+            output.raw(groups.text(output::width()).as_str());
+            if warnings {
+                output::note_hosts("pending", found.warnings.iter().map(|p| p.host.as_str()));
+            }
+        }
     } else if hosts && !first {
         found.print(warnings, output);
     } else {
@@ -307,12 +322,12 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the problems as JSON, each with the details of its record in the store.
-async fn described(
+/// Reads the results in the store that problems are about; `None` for one that has none that can be read.
+async fn records(
     problems: &[Problem],
     found: &Failures,
     store: &Store<'_>,
-) -> Result<Vec<Value>, StoreError> {
+) -> Result<Vec<Option<StatusRecord>>, StoreError> {
     let is_failure = std::ptr::eq(problems, found.failures.as_slice());
     let state = if is_failure { StatusState::Failed } else { StatusState::Pending };
     let key = |problem: &Problem| match &problem.check {
@@ -321,19 +336,37 @@ async fn described(
     };
     let keys: Vec<Key> = problems.iter().filter_map(key).collect();
     let snapshot = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
-    let describe = |problem: &Problem| {
+    let record = |problem: &Problem| {
         let entry = key(problem).and_then(|key| snapshot.get(&key).cloned());
-        let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
+        entry.and_then(|entry| StatusRecord::read(&entry.value).ok())
+    };
+    Ok(problems.iter().map(record).collect())
+}
+
+/// Returns the problems by cause.
+fn groups(problems: &[Problem], records: &[Option<StatusRecord>]) -> FailureGroups {
+    let failures = problems.iter().zip(records);
+    FailureGroups::new(
+        failures.map(|(problem, record)| (problem.host.clone(), problem.check.to_string(), record.clone())),
+    )
+}
+
+/// Returns the problems as JSON, each with the details of its result.
+fn described(problems: &[Problem], records: &[Option<StatusRecord>]) -> Vec<Value> {
+    let describe = |(problem, record): (&Problem, &Option<StatusRecord>)| {
+        let cause = record.as_ref().and_then(|r| r.cause.as_ref());
         json!({
             "host": problem.host,
             "check": problem.check.to_string(),
             "at": record.as_ref().and_then(|r| rfc3339(r.at)),
             "version": record.as_ref().and_then(|r| r.version.clone()),
             "exit_code": record.as_ref().and_then(|r| r.code),
-            "reason": record.map(|r| r.reason).filter(|reason| !reason.is_empty()),
+            "reason": record.as_ref().map(|r| r.reason.as_str()).filter(|reason| !reason.is_empty()),
+            "fingerprint": cause.map(|cause| &cause.fingerprint),
+            "cause": cause.map(|cause| cause.line.as_str()).filter(|line| !line.is_empty()),
         })
     };
-    Ok(problems.iter().map(describe).collect())
+    problems.iter().zip(records).map(describe).collect()
 }
 
 const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
@@ -367,7 +400,8 @@ pub(super) async fn debug_timeout(
     let (hosts, skipped) = hosts_of(&list);
     warn_of_skipped(skipped);
     if output.is_json() {
-        let failures = described(&found.failures, &found, store).await?;
+        let records = records(&found.failures, &found, store).await?;
+        let failures = described(&found.failures, &records);
         output.answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});
         return Ok(Exit::Yes);
     }

@@ -277,12 +277,13 @@ async fn write_status(
         version: installed.filter(|_| is_own),
         code: Some(code),
         reason: String::new(),
+        cause: None,
     };
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
     let mut transaction = shot.status(&(kind.clone(), state, record));
     if state == StatusState::Failed && agents_own {
         let reason = format!("{kind} exited with code {code}");
-        let failed = FailedHost { at: now(), kind: FailureKind::Attempt, reason, healed: false };
+        let failed = FailedHost { at: now(), kind: FailureKind::Attempt, reason, cause: None, healed: false };
         shot.release(&mut transaction, (Some(&failed), now()), &snapshot);
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)

@@ -114,8 +114,13 @@ mod tests {
     fn the_first_failed_hosts_are_named_with_their_reason() {
         let failed = |number: usize| {
             let reason = "validate step http exited with code 1".to_owned();
-            let failed =
-                FailedHost { at: EpochSeconds(0), kind: FailureKind::Attempt, reason, healed: false };
+            let failed = FailedHost {
+                at: EpochSeconds(0),
+                kind: FailureKind::Attempt,
+                reason,
+                cause: None,
+                healed: false,
+            };
             (HostName::new(format!("web{number}")).unwrap(), Some(failed))
         };
         let one = "web0 failed: validate step http exited with code 1 (orchestrate why web0)";

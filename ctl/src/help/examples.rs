@@ -228,7 +228,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     ("manual", &[("orchestrate manual ~/.local/share/man", "for one user; read them with man orchestrate")]),
-    ("get_failures", &[("orchestrate get_failures --hosts", "name the failures")]),
+    (
+        "get_failures",
+        &[
+            ("orchestrate get_failures --hosts", "name the failures"),
+            ("orchestrate get_failures --group", "print the causes, and how many hosts have each"),
+        ],
+    ),
     ("cache_services", &[("orchestrate cache_services", "write the file that Hiera reads")]),
     ("check_puppet", &[("orchestrate check_puppet || exit 0", "at the start of a cron script")]),
     ("enable_puppet", &[("orchestrate enable_puppet False role -n web", "hold the scripts of a role")]),

@@ -248,6 +248,7 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
         row("no rollout with a record", "rollout history", 1, "").says("no rollout has a record"),
         row("nobody waits", "rollout queue", 0, ""),
+        row("failures by cause", "get_failures --group", 1, "").contains("http does not answer"),
         row("what other programs wrote has no author", "events", 0, "").contains("no command"),
         row("nobody did anything to a host", "events web-1", 0, "").says("no events"),
         row("no policy", "rollout status", 3, "").says("no rollout policy governs 43"),

@@ -45,7 +45,7 @@ fn json_is_one_value_in_one_form() {
     fill(&store, &FLEET);
     check_all(&world, &as_json(reads_of_a_filled_store()));
     let problem = |host: &str, check: &str, of: Value| {
-        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "exit_code": null, "reason": null });
+        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "exit_code": null, "reason": null, "fingerprint": null, "cause": null });
         value.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
         value
     };
@@ -96,9 +96,9 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "get_failures -o json --show_warnings",
             1,
-            json!({ "failures": failures, "warnings": warnings, "revision": "any" }),
+            json!({ "failures": failures, "warnings": warnings, "groups": null, "revision": "any" }),
         ),
-        json_row("get_failures -o json", 1, json!({ "failures": failures, "warnings": [], "revision": "any" })),
+        json_row("get_failures -o json", 1, json!({ "failures": failures, "warnings": [], "groups": null, "revision": "any" })),
         json_row("hosts_at_version -o json 9", 0, json!({ "version": "9", "hosts": [], "revision": "any" })),
         json_row(
             "local_health -o json",

@@ -107,6 +107,7 @@ fn wrong_usage() -> Vec<Row> {
         "rollout history 42",
         "rollout queue 42",
         "events web/1",
+        "get_failures --group --hosts",
         "events --since soon",
         "events --by",
         "rollout status --watch --wait 1m",

@@ -36,8 +36,13 @@ impl Claimed {
 
     /// Lists the host under a version, with a result.
     async fn list(&self, of: &str, report: &Report, listed: Option<&str>) -> Result<HostWritten, StoreError> {
-        let record =
-            StatusRecord { at: EpochSeconds(1), version: None, code: Some(0), reason: String::new() };
+        let record = StatusRecord {
+            at: EpochSeconds(1),
+            version: None,
+            code: Some(0),
+            reason: String::new(),
+            cause: None,
+        };
         let write = HostWrite {
             host: &host(),
             fence: self.fence,

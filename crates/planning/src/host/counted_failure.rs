@@ -4,7 +4,7 @@
 use crate::host::state::{Attempt, CountedFailure, Deadline, Hold, HostState, ProvenIn, ValidationResult};
 use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
-use schema::records::{FailedHost, FailureKind, ProgressState};
+use schema::records::{Cause, FailedHost, FailureKind, ProgressState};
 use schema::time::{Now, Span};
 use schema::verdict::Failure;
 use schema::writes::host::FailureChange;
@@ -17,8 +17,8 @@ impl HostState {
         let attempt = attempt.filter(|attempt| attempt.cause == AttemptCause::Instruction);
         let Some(attempt) = attempt.filter(|attempt| attempt.charge_for.is_some()) else { return };
         let Some(end) = &attempt.ended else { return };
-        let (order, reason) = (attempt.instruction.order, end.failure.reason.clone());
-        self.count(order, FailureKind::Attempt, reason, now);
+        let (order, failure) = (attempt.instruction.order, end.failure.clone());
+        self.count(order, FailureKind::Attempt, (failure.reason, failure.cause), now);
     }
 
     /// Takes a validation of the proven version into account.
@@ -33,8 +33,8 @@ impl HostState {
                 }
             }
             (ValidationResult::Failed, Some(order)) => {
-                let reason = failure.map(|failure| failure.reason.clone()).unwrap_or_default();
-                self.count(order, FailureKind::Withdrawal, reason, now);
+                let why = failure.map(|failure| (failure.reason.clone(), failure.cause.clone()));
+                self.count(order, FailureKind::Withdrawal, why.unwrap_or_default(), now);
             }
             (ValidationResult::Failed | ValidationResult::NotYet, _) => {}
         }
@@ -60,10 +60,16 @@ impl HostState {
         }
     }
 
-    pub(super) fn count(&mut self, order: InstructionOrder, kind: FailureKind, reason: String, now: Now) {
+    pub(super) fn count(
+        &mut self,
+        order: InstructionOrder,
+        kind: FailureKind,
+        (reason, cause): (String, Option<Cause>),
+        now: Now,
+    ) {
         let counts = |known: &CountedFailure| known.order == order && !known.failed.healed;
         if !self.counted_failure.as_ref().is_some_and(counts) {
-            let failed = FailedHost { at: now.wall, kind, reason, healed: false };
+            let failed = FailedHost { at: now.wall, kind, reason, cause, healed: false };
             self.counted_failure = Some(CountedFailure { order, failed, is_written: false });
         }
     }

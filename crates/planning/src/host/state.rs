@@ -14,8 +14,8 @@ use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
 use schema::records::{
-    DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep, ProgressState, StatusRecord,
-    StepDuration,
+    Cause, DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep, ProgressState,
+    StatusRecord, StepDuration,
 };
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
@@ -368,6 +368,8 @@ pub struct StepReport {
     pub end: StepEnd,
     /// The last lines of its output, bounded and redacted.
     pub log: Vec<String>,
+    /// The cause, if it failed.
+    pub cause: Option<Cause>,
 }
 
 impl Progress {
@@ -703,7 +705,7 @@ impl HostState {
     fn end_step(&mut self, report: StepReport, policy: &Policy, now: Now) {
         (self.running, self.running_at) = (None, None);
         let since = self.running_since.take();
-        let StepReport { phase, step, end, log } = report;
+        let StepReport { phase, step, end, log, cause } = report;
         let meaning = policy.steps.meaning(phase, &step, &end);
         let logged = LoggedStep { phase, step: step.clone() };
         if meaning == StepMeaning::Done && self.logs.forget(&logged) {
@@ -730,7 +732,7 @@ impl HostState {
                 false
             }
             StepMeaning::Again | StepMeaning::Failed => {
-                progress.failed = Some(Failure::of(phase, step, end));
+                progress.failed = Some(Failure { cause, ..Failure::of(phase, step, end) });
                 true
             }
         };
@@ -888,6 +890,7 @@ impl HostState {
             version,
             code: failure.map_or((state == StatusState::Success).then_some(0), |f| f.code.map(i64::from)),
             reason: failure.map(|f| f.reason.clone()).unwrap_or_default(),
+            cause: failure.and_then(|f| f.cause.clone()),
         };
         let same = |(old_state, old): &(StatusState, StatusRecord)| {
             *old_state == state && StatusRecord { at: record.at, ..old.clone() } == record

@@ -255,7 +255,7 @@ impl World {
                 let about = self.about(phase);
                 self.history.push(Event::Step(phase, step.to_string(), about, ok));
                 let log = vec![format!("output of {step}")];
-                self.record(Fact::StepEnded(StepReport { phase, step, end, log }));
+                self.record(Fact::StepEnded(StepReport { phase, step, end, log, cause: None }));
             }
             Effect::WriteVersionFile { version } => {
                 self.history.push(Event::File(version.clone()));
@@ -552,7 +552,13 @@ fn the_log_in_the_report_is_of_the_step_that_the_verdict_names() {
     world.settle();
     let ended = |code| {
         let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
-        Fact::StepEnded(StepReport { phase, step, end: StepEnd::Exited { code }, log: vec!["later".into()] })
+        Fact::StepEnded(StepReport {
+            phase,
+            step,
+            end: StepEnd::Exited { code },
+            log: vec!["later".into()],
+            cause: None,
+        })
     };
     world.record(ended(0));
     assert_eq!((world.state.log.len(), world.state.logs.newest().len()), (0, 0));
@@ -1605,7 +1611,13 @@ fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
     world.record(Fact::StepStarted(running));
     world.reboot();
     let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
-    world.record(Fact::StepEnded(StepReport { phase, step, end: StepEnd::Interrupted, log: vec![] }));
+    world.record(Fact::StepEnded(StepReport {
+        phase,
+        step,
+        end: StepEnd::Interrupted,
+        log: vec![],
+        cause: None,
+    }));
     world.history.clear();
     world.settle();
     let first = world.history.iter().find(|e| matches!(e, Event::Step(..)));
@@ -1799,7 +1811,13 @@ fn a_reboot_during_prefetch_puts_no_validation_before_the_apply() {
     let run_id = Token::new("r").unwrap();
     world.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
     world.reboot();
-    world.record(Fact::StepEnded(StepReport { phase, step, end: StepEnd::Interrupted, log: vec![] }));
+    world.record(Fact::StepEnded(StepReport {
+        phase,
+        step,
+        end: StepEnd::Interrupted,
+        log: vec![],
+        cause: None,
+    }));
     world.history.clear();
     world.settle();
     let start = world.history.iter().position(|e| *e == Event::Start(version("2"))).unwrap();

@@ -2,6 +2,7 @@
 //! rollout, and that it stopped for that reason.
 
 use crate::names::Version;
+use crate::records::Cause;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ pub struct FailedHost {
     pub kind: FailureKind,
     /// What failed, for people.
     pub reason: String,
+    /// The cause, if a step failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// True if the host is proven since. Then it does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub healed: bool,

@@ -1,6 +1,7 @@
 //! The JSON values of the store. Each contains a format version. Readers ignore fields that they do
 //! not know, and accept the plain text of the original tool where it wrote one.
 
+mod cause;
 mod event;
 mod failed;
 mod file_problem;
@@ -25,6 +26,7 @@ mod trigger;
 mod wait;
 mod window;
 
+pub use cause::{CAUSE_LINE_MAX_BYTES, Cause};
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use failed::{FailedHost, FailureKind, Halt};
 pub use file_problem::{FileProblem, PROBLEMS_IN_REPORT, ProblemFile};

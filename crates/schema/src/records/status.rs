@@ -2,6 +2,7 @@
 
 use crate::codec::{ValueError, read};
 use crate::names::Version;
+use crate::records::Cause;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,9 @@ pub struct StatusRecord {
     /// Reason for the result, in words; at most [`REASON_MAX_BYTES`].
     #[serde(default)]
     pub reason: String,
+    /// The cause, if a step failed and its output was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
 }
 
 impl StatusRecord {
@@ -36,6 +40,7 @@ impl StatusRecord {
                 version: None,
                 code: None,
                 reason: String::new(),
+                cause: None,
             });
         }
         read(bytes)

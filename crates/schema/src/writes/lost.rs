@@ -44,7 +44,7 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
         let mark = found.get(&Key::LostMark(host.clone()));
         let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
         let at = mark.map_or(before.since, |mark| mark.at);
-        FailedHost { at, kind: FailureKind::Lost, reason, healed: false }
+        FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false }
     });
     let order = before.rollout;
     let new = HostClaims { claims, ticket: None, lost: true, ..before };

@@ -1,4 +1,6 @@
 //! Who did what: the events in the store, and changes that have none.
+//!
+//! This file is long because its tests write a history of the store.
 
 use crate::text::{Text, clean, rfc3339};
 use schema::codec;

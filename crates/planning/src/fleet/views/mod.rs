@@ -4,6 +4,7 @@
 mod causes;
 mod claim;
 mod events;
+mod failure_groups;
 mod freeze;
 mod host;
 mod hosts;
@@ -23,6 +24,7 @@ mod unaccounted;
 pub use causes::{Cause, HostVerdictView};
 pub use claim::{ClaimView, HeldClaimView};
 pub use events::{EventsView, PastEvent, event_reads};
+pub use failure_groups::{FailureGroup, FailureGroups};
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};
 pub use hosts::{HostFilter, HostOrder, HostsView, ListedHost};

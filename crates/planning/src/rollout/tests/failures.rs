@@ -14,7 +14,7 @@ fn with_budget(budget: &str) -> Found {
 impl Found {
     fn failed(&mut self, name: &str, healed: bool, at: i64) -> &mut Self {
         let kind = FailureKind::Attempt;
-        let failed = FailedHost { at: EpochSeconds(1), kind, reason: "it broke".into(), healed };
+        let failed = FailedHost { at: EpochSeconds(1), kind, reason: "it broke".into(), cause: None, healed };
         self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
     }
 }

@@ -13,7 +13,7 @@ use crate::writes::one_shot::OneShot;
 use crate::writes::rollout::{add_rollback, halt, resume};
 
 fn failed(kind: FailureKind) -> FailedHost {
-    FailedHost { at: EpochSeconds(5), kind, reason: "it broke".into(), healed: false }
+    FailedHost { at: EpochSeconds(5), kind, reason: "it broke".into(), cause: None, healed: false }
 }
 
 fn other() -> HostName {
@@ -128,8 +128,13 @@ fn a_script_counts_its_failure_until_it_is_done() {
     let mut store = vanished(false);
     let shot = OneShot { host: host(), lease: 0, live_revision: None };
     let status = |state| {
-        let record =
-            StatusRecord { at: EpochSeconds(7), version: None, code: Some(1), reason: String::new() };
+        let record = StatusRecord {
+            at: EpochSeconds(7),
+            version: None,
+            code: Some(1),
+            reason: String::new(),
+            cause: None,
+        };
         shot.status(&(StatusType::validation(), state, record))
     };
     let mut fails = status(StatusState::Failed);

@@ -120,7 +120,13 @@ fn claimed() -> (Store, Fence) {
 }
 
 fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
-    let record = StatusRecord { at: EpochSeconds(1), version: None, code: Some(0), reason: String::new() };
+    let record = StatusRecord {
+        at: EpochSeconds(1),
+        version: None,
+        code: Some(0),
+        reason: String::new(),
+        cause: None,
+    };
     (StatusType::apply(), state, record)
 }
 

@@ -1,0 +1,144 @@
+//! Failed results, by cause: hosts that fail in the same way are one group.
+
+use crate::text::{Text, clean};
+use schema::names::{Fingerprint, HostName};
+use schema::records::StatusRecord;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of hosts that a row names.
+const NAMED_MAX: usize = 2;
+
+/// Hosts that fail in the same way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailureGroup {
+    /// What is equal for all of them; `None` if their agents did not see any output. Then the check and the reason
+    /// are equal.
+    pub fingerprint: Option<Fingerprint>,
+    /// The check that fails, or the type of result.
+    pub check: String,
+    /// The reason of the first host.
+    pub reason: Option<String>,
+    /// The line of the output that says why, without names, addresses and numbers.
+    pub cause: Option<String>,
+    /// Number of hosts.
+    pub host_count: usize,
+    /// The hosts, by name.
+    pub hosts: Vec<HostName>,
+}
+
+/// Failed results in groups, the largest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailureGroups(Vec<FailureGroup>);
+
+impl FailureGroups {
+    /// Returns the groups of failures: the host, the check, and the result if it can be read.
+    pub fn new(failures: impl IntoIterator<Item = (HostName, String, Option<StatusRecord>)>) -> Self {
+        let mut groups: BTreeMap<(Option<Fingerprint>, String, Option<String>), FailureGroup> =
+            BTreeMap::new();
+        for (host, check, record) in failures {
+            let (reason, cause) = record.map_or((None, None), |record| (Some(record.reason), record.cause));
+            let reason = reason.filter(|reason| !reason.is_empty());
+            let fingerprint = cause.as_ref().map(|cause| cause.fingerprint.clone());
+            // Two checks may report what one step did.
+            let same = if fingerprint.is_some() { None } else { reason.clone() };
+            let group =
+                groups.entry((fingerprint.clone(), check.clone(), same)).or_insert_with(|| FailureGroup {
+                    fingerprint,
+                    check,
+                    reason,
+                    cause: cause.map(|cause| cause.line).filter(|line| !line.is_empty()),
+                    host_count: 0,
+                    hosts: Vec::new(),
+                });
+            group.hosts.push(host);
+        }
+        let mut groups: Vec<FailureGroup> = groups.into_values().collect();
+        for group in &mut groups {
+            group.hosts.sort();
+            group.hosts.dedup();
+            group.host_count = group.hosts.len();
+        }
+        groups.sort_by(|a, b| b.host_count.cmp(&a.host_count).then_with(|| a.check.cmp(&b.check)));
+        Self(groups)
+    }
+
+    /// Returns the groups as a table, in which the causes are cut to this width. The first line counts.
+    pub fn text(&self, width: Option<usize>) -> Text {
+        let mut text = Text::default();
+        let hosts: BTreeSet<&HostName> = self.0.iter().flat_map(|group| &group.hosts).collect();
+        let count = |count: usize, one: &str, many: &str| match count {
+            1 => format!("1 {one}"),
+            count => format!("{count} {many}"),
+        };
+        let (hosts, causes) = (count(hosts.len(), "host", "hosts"), count(self.0.len(), "cause", "causes"));
+        text.line(&format!("{hosts}, {causes}"));
+        text.table_within(width, ["HOSTS", "CHECK", "NAMES", "CAUSE"], self.0.iter().map(FailureGroup::row));
+        text
+    }
+}
+
+impl FailureGroup {
+    fn row(&self) -> [String; 4] {
+        let named: Vec<&str> = self.hosts.iter().take(NAMED_MAX).map(HostName::as_str).collect();
+        let more = self.hosts.len().saturating_sub(named.len());
+        let names = if more > 0 { format!("{} +{more}", named.join(" ")) } else { named.join(" ") };
+        let cause = match (&self.reason, &self.cause) {
+            (Some(reason), Some(cause)) => format!("{reason}: {cause}"),
+            (Some(reason), None) => reason.clone(),
+            (None, Some(cause)) => cause.clone(),
+            (None, None) => "-".into(),
+        };
+        [self.host_count.to_string(), self.check.clone(), names, clean(&cause).into_owned()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::records::Cause;
+    use schema::time::EpochSeconds;
+
+    fn failed(
+        host: &str,
+        check: &str,
+        reason: &str,
+        cause: Option<(&str, &str)>,
+    ) -> (HostName, String, Option<StatusRecord>) {
+        let cause = cause.map(|(hash, line)| Cause {
+            fingerprint: Fingerprint::new(format!("f1-{hash:0>12}")).unwrap(),
+            line: line.into(),
+        });
+        let record =
+            StatusRecord { at: EpochSeconds(1), version: None, code: Some(1), reason: reason.into(), cause };
+        (HostName::new(host).unwrap(), check.into(), Some(record))
+    }
+
+    #[test]
+    fn hosts_that_fail_in_the_same_way_are_one_row() {
+        let one = Some(("a", "connect ADDR refused"));
+        let groups = FailureGroups::new([
+            failed("web3", "validation", "validate step http exited with code 1", one),
+            failed("db1", "puppet", "apply step install exited with code 100", Some(("b", ""))),
+            failed("web1", "validation", "validate step http exited with code 1", one),
+            failed("web2", "validation", "validate step http exited with code 1", one),
+            failed("old1", "validation", "validate step http exited with code 1", None),
+            failed("old2", "validation", "validate step http exited with code 1", None),
+            failed("old3", "validation", "validate step http exited with code 2", None),
+            (HostName::new("gone").unwrap(), "liveness".into(), None),
+            (HostName::new("web1").unwrap(), "mysql".into(), None),
+        ]);
+        assert_eq!(
+            groups.text(None).as_str(),
+            "8 hosts, 6 causes\n\
+             HOSTS  CHECK       NAMES         CAUSE\n\
+             3      validation  web1 web2 +1  validate step http exited with code 1: connect ADDR refused\n\
+             2      validation  old1 old2     validate step http exited with code 1\n\
+             1      liveness    gone          -\n\
+             1      mysql       web1          -\n\
+             1      puppet      db1           apply step install exited with code 100\n\
+             1      validation  old3          validate step http exited with code 2\n"
+        );
+        assert_eq!(FailureGroups::new([]).text(None).as_str(), "0 hosts, 0 causes\n");
+    }
+}
