@@ -58,6 +58,13 @@ fn two_machines_with_one_name_are_seen_by_the_fleet() {
     let mut second = Host::new("web1", &etcd.endpoints());
     second.start();
     wait_for_problem(&first, "host_name", "two machines have this name: instance ");
+    let warns = || {
+        let log = second.read("agent.log");
+        let machine = first.read("machine-id");
+        log.lines().find(|line| line.contains(" WARN ") && line.contains(machine.trim())).map(str::to_owned)
+    };
+    let warning = wait::until("the second agent warns", warns, || second.read("agent.log"));
+    assert!(warning.contains("another agent lives under this host name"), "{warning}");
     let answer = first.command(&["status"], "");
     assert_eq!((answer.code, answer.out.lines().next()), (1, Some("fleet: failing")), "{answer:?}");
     let machine = second.read("machine-id");

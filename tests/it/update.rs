@@ -35,6 +35,32 @@ fn several_hosts_install_a_version_and_then_the_next() {
 }
 
 #[test]
+fn the_version_that_runs_already_settles_at_once_also_after_a_value_that_is_no_version() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let status = || host.command(&["status"], "");
+    for values in [&["1"][..], &["no version!", "1"]] {
+        for value in values {
+            let revision = store.put("/current_version", value);
+            let decided = || host.command(&["why", "h1"], "").out.contains(&format!("(revision {revision})"));
+            if *value == "1" {
+                // A report that takes its time would leave the fleet updating for half a minute.
+                let limit = Duration::from_secs(10);
+                wait::until_within(limit, "it decided", || decided().then_some(()), || host.describe());
+            } else {
+                host.wait_for_verdict("blocked");
+            }
+        }
+        let settled = || (status().code == 0).then_some(());
+        wait::until_within(Duration::from_secs(10), "the fleet is settled", settled, || host.describe());
+    }
+    assert_eq!(host.runs("packages", "1"), 1);
+}
+
+#[test]
 fn a_raw_put_with_a_newline_triggers_like_the_command() {
     let etcd = Etcd::single();
     let host = Host::started("h1", &etcd.endpoints());

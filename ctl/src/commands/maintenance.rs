@@ -107,7 +107,9 @@ async fn set(
         return Err(Failure::usage(anyhow!(text)));
     }
     if options.host.is_none() && !options.this_host && options.hostname.is_none() {
-        let text = format!("name the host: `orchestrate {verb} HOST`, or `orchestrate {verb} --this-host`");
+        let text = format!(
+            "name the host: `orchestrate {verb} HOST`, or `orchestrate {verb} --this-host`; the option --host names the store"
+        );
         return Err(Failure::usage(anyhow!(text)));
     }
     let request = MaintenanceRequest { how, on, reason: options.reason.as_deref().unwrap_or_default() };

@@ -137,7 +137,8 @@ async fn ask_again<'a>(
                 return Ok(WaitEnd::Yes);
             }
             Ok(verified) => {
-                progress.show(&line(question, &verified, &seen.causes, began.elapsed()));
+                let all = question.hosts.names.len();
+                progress.show(&line(all, &verified.missing, &seen.causes, began.elapsed()));
                 seen.held = Some(verified);
                 None
             }
@@ -204,11 +205,36 @@ async fn look(
 }
 
 /// Says how many hosts are there, after which time, and who is missing.
-fn line(question: &Verification<'_>, verified: &Verified<'_>, causes: &[Cause], took: Duration) -> String {
-    let (all, missing) = (question.hosts.names.len(), &verified.missing);
+fn line(all: usize, missing: &[&str], causes: &[Cause], took: Duration) -> String {
     let named = missing.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(" ");
     let more = if missing.len() > NAMED_MAX { " …" } else { "" };
     let worst = causes.first().map(|cause| format!("; {cause}")).unwrap_or_default();
     let (there, took) = (all - missing.len(), rough(took.as_secs()));
     format!("{there}/{all} hosts, {took}, missing: {named}{more}{worst}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::verdict::VerdictKind;
+
+    #[test]
+    fn the_line_says_who_is_missing_and_the_worst_reason() {
+        let cause = Cause {
+            verdict: VerdictKind::Failed,
+            reason: "validate step http exited with code 7".into(),
+            role: None,
+            hosts: vec![HostName::new("web2").unwrap()],
+            reported_at: None,
+        };
+        let check = |missing: &[&str], causes: &[Cause], expected: &str| {
+            assert_eq!(line(40, missing, causes, Duration::from_secs(75)), expected);
+        };
+        check(
+            &["web2"],
+            &[cause],
+            "39/40 hosts, 75 s, missing: web2; web2: failed: validate step http exited with code 7",
+        );
+        check(&["a", "b", "c", "d"], &[], "36/40 hosts, 75 s, missing: a b c …");
+    }
 }

@@ -95,6 +95,24 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
 }
 
 #[test]
+fn a_command_that_leaves_processes_is_named_in_the_log() {
+    let etcd = Etcd::single();
+    let mut host = balancer(&etcd);
+    host.write_executable("reload", "#!/bin/sh\nsleep 600 &\n");
+    host.start();
+    etcd.store().put("/available_services/web/w1", r#"{"addresses": ["10.0.0.1"], "port": 80}"#);
+    wait_for_file(&host, "backends.conf", "server w1 10.0.0.1:80\n");
+    let warning = || {
+        let log = host.read("agent.log");
+        let is_warning = |line: &&str| line.contains(" WARN ") && line.contains("left processes");
+        log.lines().find(is_warning).map(str::to_owned)
+    };
+    let warning = wait::until("it is warned of", warning, || host.describe());
+    assert!(warning.contains(&at_path(&host, "backends.conf")), "{warning}");
+    assert!(warning.contains(&at_path(&host, "reload")), "{warning}");
+}
+
+#[test]
 fn a_command_that_was_cut_off_runs_at_the_next_start() {
     let etcd = Etcd::single();
     etcd.store().put("/available_services/web/w1", r#"{"addresses": ["10.7.0.1"], "port": 80}"#);

@@ -133,6 +133,30 @@ fn questions_that_wait_keep_nobody_else_from_being_answered() {
 }
 
 #[test]
+fn prometheus_may_ask_by_a_name_that_the_settings_allow() {
+    let etcd = Etcd::single();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    std::fs::create_dir(host.path("agent.d")).expect("a directory");
+    host.write("agent.d/names.toml", "[http]\nnames = [\"web1.example.org\"]\n");
+    host.write_switched_service("web", 8080);
+    host.write("web-works", "");
+    host.start();
+    host.wait_for_name(&["web.service.consul"], &["127.0.0.1"]);
+    let code = |name: &str| {
+        let mut stream = host.connect_http();
+        write!(stream, "GET /metrics HTTP/1.0\r\nHost: {name}\r\n\r\n").expect("sent");
+        first_line(&stream)
+    };
+    for name in ["web1.example.org", "web1.example.org:8580", "h1", "localhost"] {
+        assert!(code(name).ends_with(" 200"), "{name}");
+    }
+    assert!(code("web2.example.org").ends_with(" 403"));
+    let (_, targets) = host.http_get("/v1/http_sd?service=web").expect("an answer");
+    let targets: serde_json::Value = serde_json::from_str(&targets).expect("JSON");
+    assert_eq!(targets[0]["targets"], serde_json::json!(["127.0.0.1:8080"]), "{targets}");
+}
+
+#[test]
 fn what_a_check_printed_is_shown_on_the_socket_alone_and_without_secrets() {
     let etcd = Etcd::single();
     let mut host = Host::new("h1", &etcd.endpoints())

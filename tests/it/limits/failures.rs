@@ -96,6 +96,9 @@ fn an_operator_resumes_a_halted_rollout() {
     store.put("/current_version", "2");
     wait_for_halt(&hosts, &store);
     assert_eq!(disturbed(&hosts, "2").len(), 1);
+    let failed = store.list("/orchestrate/rollouts/").into_iter().find(|(key, _)| key.contains("/failed/"));
+    let failed = failed.expect("a failure").1;
+    assert!(failed.contains(r#""cause":{"fingerprint":"f1-"#), "{failed}");
     let resumed = orchestrate(ops, "rollout resume", 0);
     let first = disturbed(&hosts, "2").into_iter().next().expect("one");
     assert!(resumed.contains(&format!("do not count any more (1): {first}")), "{resumed}");

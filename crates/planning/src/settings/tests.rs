@@ -92,6 +92,10 @@ fn a_mistake_has_its_file_its_line_its_setting_and_what_would_be_right() {
           or a filter such as \"info,agent=debug\", not \"loud\"",
         ),
         (&need("step = \"b\""), ":4: requires.step: phase apply has no step b"),
+        (
+            "[[requires]]\nservice = \"db\"\nphase = \"on_suspect\"\n",
+            ":3: requires.phase: must be \"prefetch\", \"apply\", \"converge\" or \"validate\"",
+        ),
         ("x = [", ":1: this is not TOML: "),
     ] {
         let error = one(text).unwrap_err().to_string();

@@ -3,9 +3,13 @@
 use super::*;
 use crate::fleet::Fleet;
 use crate::fleet::FleetTarget;
-use schema::names::{HostName, Role, Version};
+use schema::codec;
+use schema::names::{HostName, Role, StepName, Token, Version};
+use schema::plan::{Action, Effect, Plan, Planned, Reason};
+use schema::records::{Report, ReportedTarget};
+use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
-use schema::verdict::VerdictKind;
+use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
 
 fn fleet(facts: &[(&str, &str)]) -> Fleet {
     let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
@@ -118,6 +122,61 @@ fn hosts_are_chosen_and_sorted_by_their_columns() {
     by(HostFilter { labels: vec![label("rack", "r1"), label("row", "1")], ..all.clone() }, &["a"]);
     by(HostFilter { verdicts: vec![VerdictKind::Lost, VerdictKind::Ok], ..all.clone() }, &["a", "c"]);
     by(HostFilter { roles: role("web"), verdicts: vec![VerdictKind::Running], ..all }, &[]);
+}
+
+#[test]
+fn a_host_that_was_never_seen_is_said_once() {
+    let view = UnaccountedView::new(&fleet(HOSTS), &HostFilter::default(), 30);
+    assert_eq!(
+        view.text(Some(80)).as_str(),
+        "HOST  HOW         REPORTED AT  REASON\n\
+         b     late        never        listed under v1\n\
+         c     never seen  never        -\n"
+    );
+}
+
+#[test]
+fn why_a_host_is_not_ok_is_said_once_with_what_comes_next() {
+    let action = |action: Action| Planned { action, because: Reason::AttemptUnderWay };
+    let step =
+        |phase, name: &str| action(Action::Do(Effect::RunStep { phase, step: StepName::new(name).unwrap() }));
+    let failure =
+        Failure::of(StepPhase::Validate, StepName::new("http").unwrap(), StepEnd::Exited { code: 7 });
+    let version = Version::new("v2").ok();
+    let verdict = HostVerdict::Failed(HostFailure { version: version.clone(), failure, suspect: false });
+    let report = Report {
+        verdict,
+        target: Some(ReportedTarget { version: version.clone().unwrap(), revision: 20 }),
+        plan: Plan {
+            actions: vec![step(StepPhase::Apply, "packages"), step(StepPhase::Validate, "http")],
+            ..Report::idle(EpochSeconds(0), Token::new("w").unwrap()).plan
+        },
+        ..Report::idle(EpochSeconds(1_000), Token::new("w").unwrap())
+    };
+    let report = codec::write(&report);
+    let facts = [
+        ("/orchestrate/hosts/a", r#"{"since":1}"#),
+        ("/orchestrate/reports/a", report.as_str()),
+        ("/orchestrate/live/a", r#"{"instance":"i","machine_id":"m","boot_id":"b","agent_version":"0.1.0"}"#),
+        ("/orchestrate/maintenance/a", r#"{"host":{"how":"draining","reason":"disk","at":1000}}"#),
+        ("/status/puppet/success/a", r#"{"at":500,"version":"v1","code":0,"reason":""}"#),
+    ];
+    let fleet = fleet(&facts);
+    let host = HostName::new("a").unwrap();
+    let view = HostView::new(&host, &fleet, (None, HostRollout::default()), None, 30).expect("a member");
+    let text = view.text(EpochSeconds(1_060));
+    let text = text.as_str();
+    let lines = |name: &str| -> Vec<&str> {
+        text.lines().filter_map(|line| line.strip_prefix(name)).map(str::trim_start).collect()
+    };
+    assert_eq!(text.matches("exited with code 7").count(), 1, "{text}");
+    assert_eq!(
+        lines("next:"),
+        ["run apply step packages, then run validate step http, because the attempt continues"],
+        "{text}"
+    );
+    assert_eq!(lines("out of use:"), ["draining since 1970-01-01T00:16:40Z: disk"], "{text}");
+    assert_eq!(lines("result:"), ["puppet success of v1 at 1970-01-01T00:08:20Z"], "{text}");
 }
 
 #[test]
