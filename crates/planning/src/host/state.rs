@@ -877,7 +877,8 @@ impl HostState {
         self.set_status_of(self.subject().cloned(), (kind, state), failure, now);
     }
 
-    /// Sets a result. A result that does not differ keeps its time, so it is not written again.
+    /// Sets a result. A result that does not differ keeps its time, so it is not written again. One whose cause alone
+    /// differs keeps it for some time, because a step may print another line each time.
     fn set_status_of(
         &mut self,
         version: Option<Version>,
@@ -893,13 +894,19 @@ impl HostState {
             cause: failure.and_then(|f| f.cause.clone()),
         };
         let same = |(old_state, old): &(StatusState, StatusRecord)| {
-            *old_state == state && StatusRecord { at: record.at, ..old.clone() } == record
+            let age = record.at.0.abs_diff(old.at.0);
+            let has_same_cause = old.cause == record.cause || age < CAUSE_LASTS.as_secs();
+            let other = StatusRecord { at: record.at, cause: record.cause.clone(), ..old.clone() };
+            *old_state == state && has_same_cause && other == record
         };
         if !self.statuses.get(&kind).is_some_and(same) {
             self.statuses.insert(kind, (state, record));
         }
     }
 }
+
+/// How long a failed result has its cause before another cause replaces it.
+const CAUSE_LASTS: Duration = Duration::from_secs(300);
 
 /// How many reports a host writes in quick succession. After that it writes one a minute for some time. An update with
 /// phases that last takes about five.

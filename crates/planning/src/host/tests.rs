@@ -14,11 +14,11 @@ use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::limit::{Limit, LimitBy};
-use schema::names::{HostName, StatusType, StepName, Token, Version};
+use schema::names::{Fingerprint, HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
 use schema::records::{
-    Driver, FailureKind, HeldClaim, HostClaims, LONG_STEP, MachineInfo, Purpose, Report, Wait,
+    Cause, Driver, FailureKind, HeldClaim, HostClaims, LONG_STEP, MachineInfo, Purpose, Report, Wait,
 };
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
@@ -255,7 +255,10 @@ impl World {
                 let about = self.about(phase);
                 self.history.push(Event::Step(phase, step.to_string(), about, ok));
                 let log = vec![format!("output of {step}")];
-                self.record(Fact::StepEnded(StepReport { phase, step, end, log, cause: None }));
+                // A step may print another line each time.
+                let fingerprint = Fingerprint::new(format!("f1-{:012x}", self.history.len())).unwrap();
+                let cause = (!ok).then(|| Cause { fingerprint, line: format!("run {}", self.history.len()) });
+                self.record(Fact::StepEnded(StepReport { phase, step, end, log, cause }));
             }
             Effect::WriteVersionFile { version } => {
                 self.history.push(Event::File(version.clone()));
@@ -1389,6 +1392,30 @@ fn a_phase_of_an_update_is_reported_when_it_lasts() {
         assert!(world.act());
     }
     assert_eq!(phase(&world), Some(schema::plan::Phase::Converge));
+}
+
+#[test]
+fn a_step_that_fails_with_another_line_each_time_is_no_news_each_time() {
+    let mut world = settled_at("1");
+    // It does not apply again.
+    world.policy.reapply_per_day = 0;
+    world.fails("http", 1);
+    world.pass(Duration::from_secs(600));
+    let cause = |world: &World| {
+        let key = (StatusType::validation(), StatusState::Failed);
+        world.published.statuses.get(&key).and_then(|record| record.cause.clone())
+    };
+    let (before, first) = (world.revision, cause(&world));
+    assert!(first.is_some());
+    let runs = world.runs("http");
+    world.pass(Duration::from_secs(600));
+    assert!(world.runs("http") >= runs + 9, "it was validated each minute");
+    assert_eq!((world.revision, cause(&world)), (before, first.clone()), "and nothing was written");
+    // After some time the cause of the result is replaced.
+    world.now.wall = EpochSeconds(world.now.wall.0 + 600);
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.revision, before + 1);
+    assert_ne!(cause(&world), first);
 }
 
 #[test]

@@ -21,7 +21,9 @@ pub(super) fn verdict(
 ) -> HostVerdict {
     if let Some((version, failure)) = failure(state) {
         let suspect = state.is_suspect(desired.policy);
-        return HostVerdict::Failed(HostFailure { version, failure: failure.clone(), suspect });
+        // The result has the cause. It may differ each time, and a verdict that differs is news.
+        let failure = Failure { cause: None, ..failure.clone() };
+        return HostVerdict::Failed(HostFailure { version, failure, suspect });
     }
     if let Some(by) = blocked_by(desired, observed).or_else(|| obstacle.and_then(blocked_by_rollout)) {
         return HostVerdict::Blocked { by };

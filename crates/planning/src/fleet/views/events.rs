@@ -78,6 +78,19 @@ fn event_key(key: &str) -> Option<(Option<HostName>, EventId)> {
     }
 }
 
+/// Returns the host that an act on this key is about.
+fn host_of(key: &Key) -> Option<&HostName> {
+    match key {
+        Key::Freeze(FreezeScope::Host(host), _)
+        | Key::Excused(_, host)
+        | Key::Failed(_, host)
+        | Key::Progress(_, host)
+        | Key::HostConfig(_, ConfigScope::Host(host), _)
+        | Key::EnablePuppet(ConfigScope::Host(host)) => Some(host),
+        key => key.host(),
+    }
+}
+
 impl PastEvent {
     /// Reads an event. One that cannot be read is shown as a change of its key.
     pub fn read(key: &str, entry: &Entry) -> Self {
@@ -148,16 +161,7 @@ impl PastEvent {
     /// True if this is about a host, or was done by a command in one of its steps.
     pub fn concerns(&self, host: &HostName) -> bool {
         let key = Key::parse(&self.key).ok();
-        let of_key = match &key {
-            Some(Key::Freeze(FreezeScope::Host(host), _)) => Some(host),
-            Some(Key::Excused(_, host) | Key::Failed(_, host) | Key::Progress(_, host)) => Some(host),
-            Some(
-                Key::HostConfig(_, ConfigScope::Host(host), _) | Key::EnablePuppet(ConfigScope::Host(host)),
-            ) => Some(host),
-            Some(key) => key.host(),
-            None => None,
-        };
-        of_key == Some(host) || self.step_host.as_ref() == Some(host)
+        key.as_ref().and_then(host_of) == Some(host) || self.step_host.as_ref() == Some(host)
     }
 
     /// Returns what was changed, in words.
@@ -169,11 +173,8 @@ impl PastEvent {
             (Ok(Key::Store), ..) => "the identity of the store".into(),
             (Ok(Key::Config(name)), ..) => format!("value {name}"),
             (Ok(Key::Freeze(scope, _)), ..) => scope.to_string(),
-            (Ok(Key::Excused(_, host)), ..) => format!("host {host}"),
-            (Ok(key), ..) if key.host().is_some() => {
-                key.host().map(|host| format!("host {host}")).unwrap_or_default()
-            }
-            _ => self.key.clone(),
+            (Ok(Key::HostConfig(..) | Key::EnablePuppet(_)) | Err(_), ..) => self.key.clone(),
+            (Ok(key), ..) => host_of(&key).map_or_else(|| self.key.clone(), |host| format!("host {host}")),
         }
     }
 
@@ -284,11 +285,6 @@ mod tests {
             self.0.entries.insert(key.to_owned(), entry);
         }
 
-        /// Puts an event that says this.
-        fn event(&mut self, key: &str, event: &str) {
-            self.put(key, event);
-        }
-
         fn rows(&self) -> Vec<String> {
             EventsView::read(&self.0).events.iter().map(|event| event.row().join("|")).collect()
         }
@@ -370,20 +366,20 @@ mod tests {
     fn events_that_were_changed_or_cannot_be_read_are_shown() {
         let mut store = Store::default();
         let key = format!("/orchestrate/events/{AT}000-a");
-        store.event(
+        store.put(
             &key,
             r#"{"format":1,"user":"ann","client":"ops1","verb":"retry","what":"/orchestrate/retry/web1"}"#,
         );
         assert_eq!(store.rows(), ["2023-11-14T22:13:20Z|ann|retry|host web1|"], "an older event");
-        store.event(&key, r#"{"format":1,"by":"bob","client":"ops1","verb":"retry","what":"/orchestrate/retry/web1","reason":"disk"}"#);
+        store.put(&key, r#"{"format":1,"by":"bob","client":"ops1","verb":"retry","what":"/orchestrate/retry/web1","reason":"disk"}"#);
         assert_eq!(
             store.rows(),
             ["2023-11-14T22:13:20Z|bob|retry|host web1|somebody changed this event: disk"]
         );
-        store.event(&key, "no JSON");
+        store.put(&key, "no JSON");
         let unreadable = "somebody changed this event: the event cannot be read";
         assert_eq!(store.rows(), [format!("2023-11-14T22:13:20Z|unknown|no command|{key}|{unreadable}")]);
-        store.event("/orchestrate/events/nonsense", "{}");
+        store.put("/orchestrate/events/nonsense", "{}");
         assert_eq!(
             store.rows()[1],
             "unknown|unknown|no command|/orchestrate/events/nonsense|the event cannot be read"
@@ -395,10 +391,7 @@ mod tests {
         let mut store = Store::default();
         let mut event = |seconds: i64, scope: &str, what: &str| {
             let key = format!("/orchestrate/events/{scope}{}000-a{}", AT + seconds, store.0.revision);
-            store.event(
-                &key,
-                &format!(r#"{{"format":1,"by":"ann","client":"c","verb":"v","what":"{what}"}}"#),
-            );
+            store.put(&key, &format!(r#"{{"format":1,"by":"ann","client":"c","verb":"v","what":"{what}"}}"#));
         };
         event(0, "", "/current_version");
         event(10, "", "/orchestrate/maintenance/web1");

@@ -40,7 +40,6 @@ impl FailureGroups {
             let (reason, cause) = record.map_or((None, None), |record| (Some(record.reason), record.cause));
             let reason = reason.filter(|reason| !reason.is_empty());
             let fingerprint = cause.as_ref().map(|cause| cause.fingerprint.clone());
-            // Two checks may report what one step did.
             let same = if fingerprint.is_some() { None } else { reason.clone() };
             let group =
                 groups.entry((fingerprint.clone(), check.clone(), same)).or_insert_with(|| FailureGroup {
