@@ -299,7 +299,11 @@ impl Reconcile for RolloutTask {
                             self.is_news(&changes)
                         }
                         FeedEvent::InitDone(revision) => revision > self.read_at,
-                        FeedEvent::Apply(..) | FeedEvent::Connected(_) | FeedEvent::InitApply(_) => false,
+                        FeedEvent::Apply(..)
+                        | FeedEvent::Connected(_)
+                        | FeedEvent::InitApply(_)
+                        | FeedEvent::Progress(_)
+                        | FeedEvent::WentBack(_) => false,
                     }
             }
             Wake::Event(RolloutEvent::WantedChanged) => false,

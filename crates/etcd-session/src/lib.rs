@@ -19,6 +19,7 @@ mod pace;
 mod presence;
 mod random;
 mod read;
+mod read_only;
 mod request;
 mod services;
 mod session;
@@ -38,6 +39,9 @@ pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, LeaseEnd, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
 pub use read::{Counted, EntryPage, KeyList};
+pub use read_only::ReadOnlySession;
 pub use request::Deadline;
 pub use session::Session;
-pub use watch::{Collected, Collector, Feed, FeedEvent, FeedOptions, Mirror, MirrorOptions, Snapshot};
+pub use watch::{
+    Assembly, Collected, Collector, Feed, FeedEvent, FeedOptions, Mirror, MirrorOptions, Snapshot,
+};

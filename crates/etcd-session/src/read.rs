@@ -8,7 +8,7 @@ use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use schema::keys::{Key, Prefix};
-use schema::reads::Read;
+use schema::reads::{Keys, Read};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::OPERATIONS_MAX;
 use std::collections::BTreeMap;
@@ -453,9 +453,13 @@ impl Session {
         Ok((pages, paging.snapshot))
     }
 
-    /// Returns a reader of a range with its values, in parts, all at one revision.
-    pub(crate) fn listing(&self, prefix: &Prefix) -> Listing<'_> {
-        Listing { session: self, paging: Paging::new(self, prefix, None, VALUES_PER_PAGE, false) }
+    /// Returns a reader of a key, or of a range with its values in parts, all at one revision.
+    pub(crate) fn listing(&self, keys: &Keys) -> Listing<'_> {
+        let paging = match keys {
+            Keys::Below(prefix) => Paging::new(self, prefix, None, VALUES_PER_PAGE, false),
+            Keys::One(key) => Paging::of_key(self, key),
+        };
+        Listing { session: self, paging }
     }
 
     /// Adds the entries that a transaction read to a snapshot.
@@ -520,6 +524,12 @@ impl Paging {
         let from = session.full(prefix).into_bytes();
         let snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
         Self { end: range_end(&from), from, limit, keys_only, snapshot, done: false }
+    }
+
+    fn of_key(session: &Session, key: &Key) -> Self {
+        let from = session.full(key).into_bytes();
+        let snapshot = KeySnapshot::default();
+        Self { end: key_after(&from), from, limit: 1, keys_only: false, snapshot, done: false }
     }
 
     /// Continues with this key or the first one after it.
@@ -647,7 +657,7 @@ pub(crate) fn entry_of(kv: &KeyValue) -> Entry {
 }
 
 /// Returns the first key after this one.
-fn key_after(key: &[u8]) -> Vec<u8> {
+pub(crate) fn key_after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 

@@ -3,6 +3,7 @@
 
 use crate::keys::{Key, Prefix};
 use crate::names::{HostName, ServiceName, StatusType};
+use crate::reads::Keys;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -23,15 +24,6 @@ impl fmt::Display for Access {
             Self::ReadWrite => "readwrite",
         })
     }
-}
-
-/// The keys that a grant covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keys {
-    /// One key.
-    One(Key),
-    /// All keys with this prefix.
-    Below(Prefix),
 }
 
 /// One permission of a role.
@@ -117,20 +109,15 @@ pub fn roll_back() -> Vec<Grant> {
     grant(Access::ReadWrite, [Key::CurrentVersion, Key::Trigger].map(Keys::One))
 }
 
-/// Returns grants for everything that this program keeps in the store.
-fn all(access: Access) -> Vec<Grant> {
+/// Returns the grants that an operator's commands need: everything that this program keeps in the store.
+/// Decommissioning a host deletes everything that the host wrote.
+pub fn operator() -> Vec<Grant> {
     let ones = Key::SINGLE.map(Keys::One);
     let below = Prefix::WHOLE.map(Keys::Below);
-    grant(access, ones.into_iter().chain(below))
+    grant(Access::ReadWrite, ones.into_iter().chain(below))
 }
 
-/// Returns the grants that an operator's commands need. Decommissioning a host deletes everything
-/// that the host wrote.
-pub fn operator() -> Vec<Grant> {
-    all(Access::ReadWrite)
-}
-
-/// Returns the grants of a user who only reads.
+/// Returns the grants of a user who only reads, for example of an observer.
 pub fn verifier() -> Vec<Grant> {
-    all(Access::Read)
+    grant(Access::Read, Keys::all())
 }

@@ -143,6 +143,7 @@ pub enum KeyError {
     },
 }
 
+const OWN: &str = "/orchestrate/";
 const CURRENT_VERSION: &str = "/current_version";
 const RUNNING_VERSION: &str = "/running_version/";
 const STATUS: &str = "/status/";
@@ -497,6 +498,8 @@ pub fn service_key(key: &str) -> Option<(&str, &str)> {
 /// or version never matches a longer one that begins with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prefix {
+    /// Everything that the original tool did not know.
+    Own,
     /// The listings under all versions.
     RunningVersions,
     /// The listings under one version.
@@ -625,6 +628,7 @@ impl Prefix {
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Own => f.write_str(OWN),
             Self::RunningVersions => f.write_str(RUNNING_VERSION),
             Self::RunningVersion(version) => write!(f, "{RUNNING_VERSION}{version}/"),
             Self::Statuses => f.write_str(STATUS),

@@ -1,6 +1,47 @@
 //! What is read from the store in one transaction.
 
 use crate::keys::{Key, Prefix};
+use std::fmt;
+
+/// A key, or all keys of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keys {
+    /// One key.
+    One(Key),
+    /// All keys with this prefix.
+    Below(Prefix),
+}
+
+impl Keys {
+    /// Returns everything that this program keeps in the store, in as few parts as possible.
+    pub fn all() -> [Self; 7] {
+        [
+            Self::One(Key::CurrentVersion),
+            Self::Below(Prefix::Own),
+            Self::Below(Prefix::RunningVersions),
+            Self::Below(Prefix::Statuses),
+            Self::Below(Prefix::Services),
+            Self::Below(Prefix::ConfigState),
+            Self::Below(Prefix::ConfigVersion),
+        ]
+    }
+}
+
+impl From<Prefix> for Keys {
+    fn from(prefix: Prefix) -> Self {
+        Self::Below(prefix)
+    }
+}
+
+impl fmt::Display for Keys {
+    /// Writes the key, or what all keys of the range begin with.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(key) => key.fmt(f),
+            Self::Below(prefix) => prefix.fmt(f),
+        }
+    }
+}
 
 /// One read of the store, with values.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,5 +66,19 @@ impl Read {
     pub fn all(keys: &[Key], ranges: &[Prefix]) -> Vec<Self> {
         let keys = keys.iter().cloned().map(Self::Key);
         keys.chain(ranges.iter().cloned().map(Self::Range)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_are_in_exactly_one_part() {
+        let parts = Keys::all().map(|keys| keys.to_string());
+        let ranges = Prefix::WHOLE.map(|range| range.to_string());
+        for key in Key::SINGLE.map(|key| key.to_string()).into_iter().chain(ranges) {
+            assert_eq!(parts.iter().filter(|part| key.starts_with(part.as_str())).count(), 1, "{key}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Versions of etcd in which users can read keys without permission.
+//! What is known of versions of etcd: in which of them users can read keys without permission, and in which the
+//! progress of a watch can be trusted.
 
 /// The first patch of each minor version of etcd 3 in which nested transactions and watches check
 /// the permissions of the user. Minor versions before the first entry never got the fix; those
@@ -12,8 +13,7 @@ pub fn warning(version: &str) -> Option<String> {
     if version.ends_with("+solo") {
         return None;
     }
-    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
-    let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let (major, minor, patch) = numbers(version)?;
     let open = match CLOSED.iter().find(|(closed, _)| *closed == minor) {
         _ if major != 3 => false,
         Some((_, closed)) => patch < *closed,
@@ -25,6 +25,30 @@ pub fn warning(version: &str) -> Option<String> {
              3.6.14 and 3.7.1"
         )
     })
+}
+
+/// The first patch of each minor version in which a progress notification never overtakes changes: etcd's issue
+/// 15220. Minor versions after the last entry have the fix too.
+const IN_ORDER: [(u32, u32); 2] = [(4, 25), (5, 8)];
+
+/// True if a progress notification of a server of this version means that every change before was sent.
+pub fn progress_is_in_order(version: &str) -> bool {
+    if version.ends_with("+solo") {
+        return true;
+    }
+    match numbers(version) {
+        Some((3, minor, patch)) => match IN_ORDER.iter().find(|(fixed, _)| *fixed == minor) {
+            Some((_, fixed)) => patch >= *fixed,
+            None => minor > IN_ORDER[1].0,
+        },
+        Some((major, ..)) => major > 3,
+        None => false,
+    }
+}
+
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    Some((numbers.next()??, numbers.next()??, numbers.next()??))
 }
 
 #[cfg(test)]
@@ -51,6 +75,23 @@ mod tests {
             ("3.4.23+solo", false),
         ] {
             assert_eq!(warning(version).is_some(), warns, "{version}");
+        }
+    }
+
+    #[test]
+    fn progress_is_trusted_from_the_fix_on() {
+        for (version, expected) in [
+            ("3.3.27", false),
+            ("3.4.23", false),
+            ("3.4.25", true),
+            ("3.5.7", false),
+            ("3.5.8", true),
+            ("3.6.0", true),
+            ("4.0.0", true),
+            ("3.4.23+solo", true),
+            ("solo", false),
+        ] {
+            assert_eq!(progress_is_in_order(version), expected, "{version}");
         }
     }
 }

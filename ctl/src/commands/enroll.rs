@@ -8,8 +8,9 @@ use crate::output::{Output, shell_word};
 use anyhow::anyhow;
 use clap::Args;
 use schema::grants;
-use schema::grants::{Grant, Keys};
+use schema::grants::Grant;
 use schema::names::{HostName, Role, ServiceName};
+use schema::reads::Keys;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

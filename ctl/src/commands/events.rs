@@ -95,6 +95,12 @@ async fn print_on(
                 last = last.max(revision);
                 continue;
             }
+            FeedEvent::Progress(_) => continue,
+            FeedEvent::WentBack(revision) => {
+                return Err(Failure::cannot_tell(format!(
+                    "the store went back from revision {last} to {revision}: it was restored; start the command again"
+                )));
+            }
             FeedEvent::Connected(connected) => {
                 if connected != is_connected {
                     output::note(if connected {

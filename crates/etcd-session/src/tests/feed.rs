@@ -279,10 +279,10 @@ async fn whatever_happens_a_consumer_has_what_the_store_has() {
 }
 
 /// A generator of numbers that are the same in each run (splitmix64).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

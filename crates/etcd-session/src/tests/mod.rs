@@ -1,6 +1,7 @@
 //! The loops and transactions of this crate with a real store in this process, on a paused clock:
 //! what they do when connections break, answers are lost, the store is compacted or restored.
 
+mod assembly;
 mod feed;
 mod mirror;
 mod presence;

@@ -50,6 +50,8 @@ impl<K: Ord, V> Collector<K, V> {
                 let changes = changes.iter().filter_map(|(key, entry)| read(key, entry.as_ref()));
                 Some(Collected::Changed(changes.collect(), revision))
             }
+            // They are for consumers that put several feeds together.
+            FeedEvent::Progress(_) | FeedEvent::WentBack(_) => None,
             FeedEvent::Connected(connected) => {
                 // The feed begins a new list, or continues with changes.
                 self.clear();

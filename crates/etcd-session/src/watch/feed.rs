@@ -13,12 +13,16 @@ use crate::read::{ANSWER_MAX_BYTES, entry_of};
 use crate::request::Deadline;
 use crate::session::Session;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
-use schema::keys::Prefix;
+use schema::reads::Keys;
 use schema::snapshot::Entry;
 use schema::time::Backoff;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
+
+/// A key, and its entry; `None` if it was deleted.
+type Change = (String, Option<Entry>);
 
 /// What a feed sends: the parts of a list, the end of the list, then changes. A new list may begin
 /// at any time.
@@ -28,8 +32,14 @@ pub enum FeedEvent {
     InitApply(Vec<(String, Entry)>),
     /// The list is complete, as of this revision: keys that were not in its parts do not exist.
     InitDone(i64),
-    /// Changes up to this revision. The entry is `None` for a deleted key.
-    Apply(i64, Vec<(String, Option<Entry>)>),
+    /// Changes up to this revision, the one of the last of them. The entry is `None` for a deleted key.
+    Apply(i64, Vec<Change>),
+    /// Every change up to this revision was sent, as the member says. Only for a consumer that wants the changes
+    /// by revision.
+    Progress(i64),
+    /// The store answers with this revision, which is lower than one that it answered with before: it was
+    /// restored. The feed goes on only with a store of a new history ([`Session::begin_history`]).
+    WentBack(i64),
     /// True if the watch is connected, false if it is not.
     Connected(bool),
 }
@@ -48,6 +58,9 @@ pub struct FeedOptions {
     /// Revision up to which the consumer knows the range, so that no list comes first; `None` if it knows
     /// nothing.
     pub known: Option<i64>,
+    /// Whether each revision comes in an event of its own, and progress without changes too. A consumer that puts
+    /// several feeds together needs that.
+    pub by_revision: bool,
 }
 
 impl Default for FeedOptions {
@@ -58,6 +71,7 @@ impl Default for FeedOptions {
             backoff: WATCH_BACKOFF,
             list_timeout: Duration::from_secs(60),
             known: None,
+            by_revision: false,
         }
     }
 }
@@ -65,6 +79,7 @@ impl Default for FeedOptions {
 /// A running feed. It ends when this is dropped.
 pub struct Feed {
     task: tokio::task::JoinHandle<()>,
+    progress_wanted: Arc<Notify>,
 }
 
 impl Drop for Feed {
@@ -78,14 +93,21 @@ impl Feed {
     /// number of its feed, because events of a dropped feed may still be in the channel.
     pub fn start(
         session: Session,
-        prefix: Prefix,
+        keys: impl Into<Keys>,
         options: FeedOptions,
         number: u64,
         sender: mpsc::Sender<(u64, FeedEvent)>,
     ) -> Self {
-        let known = options.known;
-        let follower = FeedTask { session, prefix, options, number, sender, known };
-        Self { task: tokio::spawn(follower.run()) }
+        let (known, keys) = (options.known, keys.into());
+        let progress_wanted = Arc::new(Notify::new());
+        let wanted = progress_wanted.clone();
+        let follower = FeedTask { session, keys, options, number, sender, known, progress_wanted: wanted };
+        Self { task: tokio::spawn(follower.run()), progress_wanted }
+    }
+
+    /// Requests the progress of the member now. A member that still has changes to send answers with those instead.
+    pub fn request_progress(&self) {
+        self.progress_wanted.notify_one();
     }
 
     /// True if the task of the feed has ended. While its receiver exists, only a fault ends it.
@@ -96,12 +118,14 @@ impl Feed {
 
 struct FeedTask {
     session: Session,
-    prefix: Prefix,
+    keys: Keys,
     options: FeedOptions,
     number: u64,
     sender: mpsc::Sender<(u64, FeedEvent)>,
     /// Revision up to which every change was sent; `None` if a list is needed first.
     known: Option<i64>,
+    /// Somebody wants to know the progress now.
+    progress_wanted: Arc<Notify>,
 }
 
 /// Why a watch ended.
@@ -142,7 +166,7 @@ impl FeedTask {
                 WatchEnd::Done => return,
                 WatchEnd::Compacted => self.known = None,
                 WatchEnd::Disconnected(error) => {
-                    tracing::debug!(%error, prefix = %self.prefix, "feed: no contact with the store");
+                    tracing::debug!(%error, keys = %self.keys, "feed: no contact with the store");
                 }
             }
             failures += 1;
@@ -161,9 +185,10 @@ impl FeedTask {
         // A list older than a revision seen before the request belongs to a store that went back.
         let floor = self.session.marks().revision;
         let deadline = Deadline::within(self.options.list_timeout);
-        let mut listing = self.session.listing(&self.prefix);
+        let mut listing = self.session.listing(&self.keys);
         while let Some(part) = listing.next(deadline).await.map_err(WatchEnd::Disconnected)? {
             if listing.revision() < floor {
+                self.send(FeedEvent::WentBack(listing.revision())).await?;
                 let detail = format!("revision {} after {floor}", listing.revision());
                 return Err(WatchEnd::Disconnected(StoreError::BadAnswer { operation: "list", detail }));
             }
@@ -179,10 +204,14 @@ impl FeedTask {
     /// watch from the revision before is refused as compacted.
     async fn open(&self, known: i64) -> Result<(WatchStream, u64), StoreError> {
         let (client, generation) = self.session.client().await?;
-        let options = WatchOptions::new().with_prefix().with_start_revision(known);
+        let options = WatchOptions::new().with_start_revision(known);
+        let options = match &self.keys {
+            Keys::One(_) => options,
+            Keys::Below(_) => options.with_prefix(),
+        };
         // Missed changes arrive in few, large answers.
         let mut watches = client.watch_client().max_decoding_message_size(ANSWER_MAX_BYTES);
-        let opening = watches.watch(self.session.full(&self.prefix), Some(options));
+        let opening = watches.watch(self.session.full(&self.keys), Some(options));
         let opened = tokio::time::timeout(self.session.config().attempt_timeout, opening).await;
         let failed = match opened {
             Ok(Ok(stream)) => return Ok((stream, generation)),
@@ -210,6 +239,7 @@ impl FeedTask {
                 // The other arms hold no data.
                 message = stream.message() => WatchInput::Answer(message),
                 () = tokio::time::sleep_until(ask_at) => WatchInput::ProgressDue,
+                () = self.progress_wanted.notified() => WatchInput::ProgressDue,
                 () = tokio::time::sleep_until(silence) => WatchInput::Silence,
                 () = self.sender.closed() => WatchInput::Closed,
             };
@@ -246,7 +276,7 @@ impl FeedTask {
     async fn take(&mut self, answer: &WatchResponse, known: i64, failures: &mut u32) -> Option<WatchEnd> {
         let revision = answer.header().map_or(0, |h| h.revision());
         if answer.compact_revision() > 0 {
-            tracing::info!(prefix = %self.prefix, "feed: the history was compacted, listing again");
+            tracing::info!(keys = %self.keys, "feed: the history was compacted, listing again");
             return Some(WatchEnd::Compacted);
         }
         if answer.canceled() {
@@ -263,16 +293,35 @@ impl FeedTask {
         }
         let revision_of = |event: &etcd_client::Event| event.kv().map_or(0, |kv| kv.mod_revision());
         let new = answer.events().iter().filter(|event| self.known < Some(revision_of(event)));
-        let changes: Vec<(String, Option<Entry>)> = new.filter_map(|event| self.change(event)).collect();
-        if changes.is_empty() {
-            return None;
+        // Parts that are sent together, each with the revision of its last change. That is not the revision of the
+        // answer: a member that sends what was missed names one up to which it has not sent yet.
+        let mut parts: Vec<(i64, Vec<Change>)> = Vec::new();
+        for event in new {
+            let (at, Some(change)) = (revision_of(event), self.change(event)) else { continue };
+            match parts.last_mut().filter(|(last, _)| *last == at || !self.options.by_revision) {
+                Some((last, changes)) => {
+                    *last = at.max(*last);
+                    changes.push(change);
+                }
+                None => parts.push((at, vec![change])),
+            }
         }
-        self.session.note_revision(revision);
-        self.known = self.known.max(answer.events().iter().map(revision_of).max());
-        self.send(FeedEvent::Apply(revision, changes)).await.err()
+        if answer.events().is_empty() && self.options.by_revision {
+            return self.send(FeedEvent::Progress(revision)).await.err();
+        }
+        if !parts.is_empty() {
+            self.session.note_revision(revision);
+        }
+        for (last, changes) in parts {
+            self.known = self.known.max(Some(last));
+            if let Err(end) = self.send(FeedEvent::Apply(last, changes)).await {
+                return Some(end);
+            }
+        }
+        None
     }
 
-    fn change(&self, event: &etcd_client::Event) -> Option<(String, Option<Entry>)> {
+    fn change(&self, event: &etcd_client::Event) -> Option<Change> {
         let kv = event.kv()?;
         let key = self.session.strip(kv.key())?.to_owned();
         let entry = (event.event_type() == EventType::Put).then(|| entry_of(kv));

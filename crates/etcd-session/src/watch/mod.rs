@@ -1,10 +1,12 @@
-//! Following keys: `mirror` keeps a few single keys, `feed` sends a range to its consumer, and
-//! `collect` makes lists and changes of what a feed sends.
+//! Following keys: `mirror` keeps a few single keys, `feed` sends a range to its consumer, `collect` makes lists and
+//! changes of what a feed sends, and `assembly` puts several feeds together into one picture of the store.
 
+mod assembly;
 mod collect;
 mod feed;
 mod mirror;
 
+pub use assembly::Assembly;
 pub use collect::{Collected, Collector};
 pub use feed::{Feed, FeedEvent, FeedOptions};
 pub use mirror::{Mirror, MirrorOptions, Snapshot};

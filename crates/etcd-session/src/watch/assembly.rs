@@ -1,0 +1,292 @@
+//! Puts what several feeds send together into one picture of the store, which moves from revision to revision. The
+//! picture is at a revision only when every feed has sent all changes up to it.
+
+use super::feed::FeedEvent;
+use schema::reads::Keys;
+use schema::snapshot::{Entry, KeySnapshot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a feed sent about a revision that the picture has not reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pending {
+    /// A change; the entry is `None` for a deleted key.
+    Change(String, Option<Entry>),
+    /// A complete list of a part.
+    List(usize, BTreeMap<String, Entry>),
+}
+
+/// What one feed has sent.
+#[derive(Debug, Clone)]
+struct Part {
+    keys: Keys,
+    /// Every change up to this revision was sent; `None` before the first list.
+    reached: Option<i64>,
+    /// Revisions, without both ends, whose changes were not sent, because a list came instead.
+    gap: Option<(i64, i64)>,
+    /// Entries of a list that is not complete.
+    listing: BTreeMap<String, Entry>,
+    connected: bool,
+}
+
+/// Entries of several feeds at one revision, and what is known of later revisions.
+#[derive(Debug, Clone)]
+pub struct Assembly {
+    parts: Vec<Part>,
+    picture: KeySnapshot,
+    pending: BTreeMap<i64, Vec<Pending>>,
+}
+
+impl Assembly {
+    /// Returns an empty picture of these keys. The feed with number N must follow the key or range at that place.
+    pub fn new(keys: impl IntoIterator<Item = Keys>) -> Self {
+        let part = |keys| Part { keys, reached: None, gap: None, listing: BTreeMap::new(), connected: false };
+        Self {
+            parts: keys.into_iter().map(part).collect(),
+            picture: KeySnapshot::default(),
+            pending: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the picture; its revision is 0 before the first one is complete.
+    pub fn picture(&self) -> &KeySnapshot {
+        &self.picture
+    }
+
+    /// True if every feed is connected.
+    pub fn is_connected(&self) -> bool {
+        self.parts.iter().all(|part| part.connected)
+    }
+
+    /// Returns the feeds that are connected and have to send more before the picture can reach the newest revision
+    /// that another feed has sent.
+    pub fn behind(&self) -> impl Iterator<Item = usize> {
+        let newest = self.newest();
+        let lags = move |part: &Part| part.connected && part.reached < newest;
+        self.parts.iter().enumerate().filter(move |(_, part)| lags(part)).map(|(number, _)| number)
+    }
+
+    fn newest(&self) -> Option<i64> {
+        self.pending.last_key_value().map(|(revision, _)| *revision)
+    }
+
+    /// Returns the revision up to which a feed has sent every change, and the number of keys that it follows there.
+    /// The number is counted anew each time.
+    pub fn sent(&self, number: usize) -> Option<(i64, usize)> {
+        let part = &self.parts[number];
+        let reached = part.reached?;
+        let range = part.keys.to_string();
+        let belongs = |key: &str| match &part.keys {
+            Keys::One(_) => key == range,
+            Keys::Below(_) => key.starts_with(&range),
+        };
+        let there = self.picture.entries.range(range.clone()..);
+        let there = there.map(|(key, _)| key.as_str()).take_while(|key| key.starts_with(&range));
+        let mut keys: BTreeSet<&str> = there.collect();
+        for pending in self.pending.values().flatten() {
+            match pending {
+                Pending::Change(key, Some(_)) if belongs(key) => _ = keys.insert(key),
+                Pending::Change(key, None) => _ = keys.remove(key.as_str()),
+                Pending::List(of, list) if *of == number => keys = list.keys().map(String::as_str).collect(),
+                Pending::Change(..) | Pending::List(..) => {}
+            }
+        }
+        Some((reached, keys.len()))
+    }
+
+    /// Takes an event of a feed.
+    pub fn take(&mut self, number: usize, event: FeedEvent) {
+        let part = &mut self.parts[number];
+        match event {
+            FeedEvent::InitApply(entries) => part.listing.extend(entries),
+            FeedEvent::InitDone(revision) => {
+                // The picture may not have passed an earlier gap.
+                let earlier = part.gap.filter(|(_, after)| *after > self.picture.revision);
+                let before = earlier.map_or(part.reached.unwrap_or(0), |(before, _)| before);
+                part.gap = Some((before, revision));
+                part.reached = Some(revision);
+                let list = Pending::List(number, std::mem::take(&mut part.listing));
+                self.pending.entry(revision).or_default().push(list);
+            }
+            FeedEvent::Apply(revision, changes) => {
+                part.reached = part.reached.max(Some(revision));
+                let changes = changes.into_iter().map(|(key, entry)| Pending::Change(key, entry));
+                self.pending.entry(revision).or_default().extend(changes);
+            }
+            FeedEvent::Progress(revision) => part.reached = part.reached.max(Some(revision)),
+            FeedEvent::Connected(connected) => {
+                part.connected = connected;
+                part.listing.clear();
+            }
+            // The caller begins anew.
+            FeedEvent::WentBack(_) => {}
+        }
+    }
+
+    /// Moves the picture to the newest revision up to which everything is known. Returns the keys that were
+    /// changed, if only for a while; `None` if the picture did not move.
+    pub fn advance(&mut self) -> Option<BTreeSet<String>> {
+        let revision = self.complete().filter(|revision| *revision > self.picture.revision)?;
+        let later = self.pending.split_off(&(revision + 1));
+        let mut changed = BTreeSet::new();
+        for pending in std::mem::replace(&mut self.pending, later).into_values().flatten() {
+            match pending {
+                Pending::Change(key, entry) => self.set(key, entry, &mut changed),
+                Pending::List(number, list) => {
+                    let range = self.parts[number].keys.to_string();
+                    let there = self.picture.entries.range(range.clone()..);
+                    let there = there.map(|(key, _)| key).take_while(|key| key.starts_with(&range));
+                    let gone: Vec<String> = there.filter(|key| !list.contains_key(*key)).cloned().collect();
+                    gone.into_iter().for_each(|key| self.set(key, None, &mut changed));
+                    list.into_iter().for_each(|(key, entry)| self.set(key, Some(entry), &mut changed));
+                }
+            }
+        }
+        self.picture.revision = revision;
+        Some(changed)
+    }
+
+    /// Returns the newest revision up to which everything is known.
+    fn complete(&self) -> Option<i64> {
+        let reached: Option<Vec<i64>> = self.parts.iter().map(|part| part.reached).collect();
+        let mut revision = reached?.into_iter().min()?;
+        // What one feed did not send because a list came is not known.
+        while let Some((before, _)) = self
+            .parts
+            .iter()
+            .filter_map(|part| part.gap)
+            .find(|(before, after)| (before + 1..*after).contains(&revision))
+        {
+            revision = before;
+        }
+        Some(revision)
+    }
+
+    fn set(&mut self, key: String, entry: Option<Entry>, changed: &mut BTreeSet<String>) {
+        let entries = &mut self.picture.entries;
+        if entries.get(&key) != entry.as_ref() {
+            match entry {
+                Some(entry) => _ = entries.insert(key.clone(), entry),
+                None => _ = entries.remove(&key),
+            }
+            changed.insert(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use schema::keys::{Key, Prefix};
+
+    /// The parts, and two keys of each range.
+    fn parts() -> [Keys; 3] {
+        [Keys::One(Key::CurrentVersion), Keys::Below(Prefix::Own), Keys::Below(Prefix::Statuses)]
+    }
+    const KEYS: [(&str, usize); 5] = [
+        ("/current_version", 0),
+        ("/orchestrate/a", 1),
+        ("/orchestrate/b", 1),
+        ("/status/a", 2),
+        ("/status/b", 2),
+    ];
+
+    fn entry(revision: i64) -> Entry {
+        Entry { value: vec![], create_revision: revision, mod_revision: revision, lease: 0 }
+    }
+
+    /// The entries of the store at each revision, beginning with 0.
+    type History = Vec<BTreeMap<String, Entry>>;
+
+    /// Returns what a feed sends about the revisions after `from` up to `to`.
+    fn changes(number: usize, (from, to): (usize, usize), history: &History) -> Vec<FeedEvent> {
+        let of = |at: usize| {
+            let keys = KEYS.iter().filter(|(_, part)| *part == number);
+            let differs = keys.filter(|(key, _)| history[at].get(*key) != history[at - 1].get(*key));
+            let changes: Vec<_> =
+                differs.map(|(key, _)| ((*key).to_owned(), history[at].get(*key).cloned())).collect();
+            (!changes.is_empty()).then(|| FeedEvent::Apply(i64::try_from(at).unwrap(), changes))
+        };
+        (from + 1..=to).filter_map(of).collect()
+    }
+
+    fn list(number: usize, at: usize, history: &History) -> [FeedEvent; 2] {
+        let is_of = |key: &String| KEYS.iter().any(|(of, part)| of == key && *part == number);
+        let entries = history[at].iter().filter(|(key, _)| is_of(key));
+        let entries = entries.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        [FeedEvent::InitApply(entries), FeedEvent::InitDone(i64::try_from(at).unwrap())]
+    }
+
+    proptest! {
+        /// Each write puts or deletes one or two keys. Each turn lets one feed go on: it sends changes and progress,
+        /// or a list after a compaction.
+        #[test]
+        fn the_picture_is_the_store_at_its_revision(
+            writes in prop::collection::vec((0..5usize, 0..5usize, any::<bool>()), 1..30),
+            turns in prop::collection::vec((0..3usize, 0..8usize, 0..6u8), 1..60),
+        ) {
+            let mut history: History = vec![BTreeMap::new()];
+            for (one, other, puts) in writes {
+                let mut next = history.last().unwrap().clone();
+                let revision = i64::try_from(history.len()).unwrap();
+                next.insert(KEYS[one].0.to_owned(), entry(revision));
+                if puts {
+                    next.insert(KEYS[other].0.to_owned(), entry(revision));
+                } else {
+                    next.remove(KEYS[other].0);
+                }
+                history.push(next);
+            }
+            let newest = history.len() - 1;
+            let mut assembly = Assembly::new(parts());
+            let mut reached = [None; 3];
+            let finish = (0..3).map(|number| (number, newest, 1));
+            for (number, more, kind) in turns.into_iter().chain(finish) {
+                let to = (reached[number].unwrap_or(0) + more).min(newest);
+                let events = match reached[number] {
+                    Some(from) if kind > 0 => {
+                        let mut events = changes(number, (from, to), &history);
+                        events.push(FeedEvent::Progress(i64::try_from(to).unwrap()));
+                        events
+                    }
+                    _ => list(number, to, &history).to_vec(),
+                };
+                reached[number] = Some(to);
+                events.into_iter().for_each(|event| assembly.take(number, event));
+                let before = assembly.picture().clone();
+                let changed = assembly.advance();
+                let picture = assembly.picture();
+                let expected = &history[usize::try_from(picture.revision).unwrap()];
+                prop_assert_eq!(&picture.entries, expected);
+                let differs = |key: &str| before.entries.get(key) != picture.entries.get(key);
+                let differing: BTreeSet<String> =
+                    KEYS.iter().map(|(key, _)| *key).filter(|key| differs(key)).map(str::to_owned).collect();
+                prop_assert!(differing.is_subset(&changed.unwrap_or_default()));
+                let of_part = |key: &&String| KEYS.iter().any(|(of, part)| of == key && *part == number);
+                let count = history[to].keys().filter(of_part).count();
+                prop_assert_eq!(assembly.sent(number), Some((i64::try_from(to).unwrap(), count)));
+            }
+            prop_assert_eq!(assembly.picture().revision, i64::try_from(newest).unwrap());
+        }
+    }
+
+    #[test]
+    fn feeds_that_have_to_send_more_are_known() {
+        let mut assembly = Assembly::new(parts());
+        let behind = |assembly: &Assembly| assembly.behind().collect::<Vec<_>>();
+        for number in 0..3 {
+            assembly.take(number, FeedEvent::Connected(true));
+            assembly.take(number, FeedEvent::InitDone(4));
+        }
+        assert_eq!(assembly.advance(), Some(BTreeSet::new()));
+        assert_eq!(behind(&assembly), [0; 0]);
+        assembly.take(1, FeedEvent::Apply(6, vec![("/orchestrate/a".into(), Some(entry(6)))]));
+        assert_eq!((assembly.advance(), behind(&assembly)), (None, vec![0, 2]));
+        assembly.take(2, FeedEvent::Connected(false));
+        assert_eq!((assembly.is_connected(), behind(&assembly)), (false, vec![0]));
+        assembly.take(0, FeedEvent::Progress(6));
+        assembly.take(2, FeedEvent::Progress(7));
+        assert_eq!(assembly.advance(), Some(BTreeSet::from(["/orchestrate/a".to_owned()])));
+        assert_eq!(assembly.picture().revision, 6);
+    }
+}
