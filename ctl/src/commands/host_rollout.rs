@@ -2,22 +2,13 @@
 
 use super::context::{Store, now};
 use etcd_session::StoreError;
-use planning::fleet::views::{ClaimView, HeldClaimView, HostRollout};
-use planning::rollout::{Need, Obstacle, RolloutView, first_reads, second_reads};
-use schema::codec;
+use planning::fleet::views::{ClaimView, FullLimit, HOLDERS_SHOWN, HostRollout};
+use planning::rollout::{first_reads, second_reads};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
-use schema::limit::Limit;
 use schema::names::HostName;
-use schema::plan::Phase;
-use schema::records::Report;
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, Now};
-use schema::verdict::{HostVerdict, WaitingOn};
 use schema::writes::claims::FoundClaims;
-
-/// Number of holders that are shown.
-const HOLDERS_SHOWN: usize = 10;
 
 /// Reads what the limits of the rollout mean for a host.
 pub(super) async fn read(
@@ -26,48 +17,21 @@ pub(super) async fn read(
     store: &Store<'_>,
 ) -> Result<HostRollout, StoreError> {
     let held = FoundClaims::read(host, snapshot);
-    let claims = held.held().iter().map(HeldClaimView::from).collect();
-    let report = snapshot.get(&Key::Report(host.clone()));
-    let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
-    // A host that waits for a service is not at the limits yet.
-    let waits = report.is_some_and(|report| match report.verdict {
-        HostVerdict::Waiting { on } => {
-            matches!(
-                on,
-                WaitingOn::Limit { .. }
-                    | WaitingOn::Stage { .. }
-                    | WaitingOn::Window { .. }
-                    | WaitingOn::Operator { .. }
-            )
-        }
-        _ => report.phase == Phase::Start,
-    });
-    let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {
-        return Ok(HostRollout { claims, ..HostRollout::default() });
+    let Some(instruction) = HostRollout::waits_at_limits(host, snapshot) else {
+        return Ok(HostRollout::of_claims(&held));
     };
-    let now = Now { boot: BootMillis(0), wall: now() };
     let found = read_rollout(host, &instruction, snapshot.revision, store).await?;
-    let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, now);
-    // The report does not say whether the host needs claims; one that waits does.
-    let obstacle = view.permit(&held, Need::Claims, now).err();
-    let held_by = match &obstacle {
-        Some(Obstacle::Full { limit, holders, .. }) => read_holders(limit, holders, found, store).await?,
-        _ => Vec::new(),
+    let (rollout, full) = HostRollout::new(host, &held, &instruction, &found, now());
+    let held_by = match full {
+        Some(full) => read_holders(&full, found, store).await?,
+        None => Vec::new(),
     };
-    let is_halted = matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. }));
-    Ok(HostRollout {
-        held_until: obstacle.as_ref().and_then(Obstacle::ends),
-        held_back_by: obstacle.map(|obstacle| obstacle.to_string()),
-        is_halted,
-        claims,
-        held_by,
-    })
+    Ok(HostRollout { held_by, ..rollout })
 }
 
 /// Returns the claims of a limit with what is known of their holders.
 async fn read_holders(
-    limit: &Limit,
-    holders: &[HostName],
+    FullLimit { limit, holders }: &FullLimit,
     found: KeySnapshot,
     store: &Store<'_>,
 ) -> Result<Vec<ClaimView>, StoreError> {
@@ -76,7 +40,7 @@ async fn read_holders(
     let mut known = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
     let range = Prefix::ClaimsOf(limit.clone()).to_string();
     known.entries.extend(found.entries.into_iter().filter(|(key, _)| key.starts_with(&range)));
-    Ok(ClaimView::all(&known).take(HOLDERS_SHOWN).collect())
+    Ok(ClaimView::of_limit(limit, &known).take(HOLDERS_SHOWN).collect())
 }
 
 /// Reads what a host needs to know of its rollout, as of a revision.

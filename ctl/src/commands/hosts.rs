@@ -14,7 +14,7 @@ use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role};
 use schema::records::RosterEntry;
-use schema::snapshot::{Entry, KeySnapshot};
+use schema::snapshot::KeySnapshot;
 use schema::verdict::VerdictKind;
 use schema::writes::operator;
 use serde_json::json;
@@ -162,8 +162,7 @@ async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<
     let filter = options.selection.filter(options.verdicts.clone())?;
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
-    let decommissioned = if options.all { decommissioned(revision, store).await? } else { Vec::new() };
-    let mut view = HostsView::new(&fleet, decommissioned, revision);
+    let mut view = HostsView::new(&fleet, options.all, revision);
     let all = view.hosts.len();
     view.keep(&filter);
     view.sort(options.sort);
@@ -173,20 +172,6 @@ async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<
         output::note(&format!("{} of {all} hosts", view.hosts.len()));
     }
     Ok(Exit::Yes)
-}
-
-/// Returns the roster entries of hosts that are not part of the fleet any more.
-async fn decommissioned(
-    revision: i64,
-    store: &Store<'_>,
-) -> Result<Vec<(HostName, RosterEntry)>, StoreError> {
-    let found = store.session.read_all(&[], &[Prefix::Hosts], Some(revision), store.deadline).await?;
-    let read = |(key, entry): (&String, &Entry)| {
-        let Ok(Key::Host(host)) = Key::parse(key) else { return None };
-        let entry = codec::read::<RosterEntry>(&entry.value).ok()?;
-        entry.decommissioned.is_some().then_some((host, entry))
-    };
-    Ok(found.entries.iter().filter_map(read).collect())
 }
 
 /// Adds a host, or changes its roster entry.

@@ -7,7 +7,7 @@ use crate::numbers::whole;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use planning::rollout::{hosts_of, record_with, unusable, with_options};
+use planning::rollout::{PresentRollout, hosts_of, record_with, unusable, with_options};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::records::{LimitOption, LimitSize, OnHalt, RolloutOptions, RolloutPolicy, RosterEntry};
@@ -157,7 +157,8 @@ pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) ->
         return Err(Failure::usage(anyhow!("nothing to change; give --max or --budget")));
     }
     store.prepare_act();
-    let rollout_status::Rollout { instruction, record, found } = rollout_status::read(store).await?;
+    let rollout_status::Rollout { present, found } = rollout_status::read(store).await?;
+    let PresentRollout { instruction, record } = present;
     let refused = |why: &str| Failure::refused(format!("{why}; nothing was changed"));
     if let Some(why) = &record.refused {
         return Err(refused(why));

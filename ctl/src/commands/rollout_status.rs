@@ -8,17 +8,14 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use etcd_session::StoreError;
 use planning::rollout::{
-    FailedHostView, HostResult, Obstacle, Outlook, RolloutState, RolloutSummary, StageState, StageSummary,
-    failed_hosts, forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name,
-    summary,
+    HostResult, NoRollout, Outlook, PresentRollout, RolloutStatus, RolloutWord, StageState, StageSummary,
+    forecast_reads, hosts_of, record_without, results, stage_name,
 };
-use planning::text::{rfc3339, rough};
-use schema::codec;
+use planning::text::rough;
 use schema::instruction::Instruction;
 use schema::keys::Key;
-use schema::limit::Place;
 use schema::order::InstructionOrder;
-use schema::records::{Excuse, RolloutRecord, Trigger, Window};
+use schema::records::Excuse;
 use schema::snapshot::KeySnapshot;
 use schema::writes::stage;
 use serde_json::json;
@@ -26,69 +23,42 @@ use std::cell::Cell;
 
 /// The rollout of the desired version.
 pub(super) struct Rollout {
-    pub(super) instruction: Instruction,
-    pub(super) record: RolloutRecord,
+    pub(super) present: PresentRollout,
     /// Everything that was read, at one revision.
     pub(super) found: KeySnapshot,
 }
 
 /// Reads the rollout of the desired version.
 pub(super) async fn read(store: &Store<'_>) -> Result<Rollout, Failure> {
-    read_at(None, store).await
+    let (present, found) = read_at(None, store).await?;
+    let present = present.map_err(|why| match why {
+        NoRollout::NoVersion | NoRollout::NotGoverned(_) => Failure::refused(why.to_string()),
+        NoRollout::NotWritten(_) | NoRollout::Unreadable(_) => Failure::cannot_tell(why.to_string()),
+    })?;
+    Ok(Rollout { present, found })
 }
 
 /// Reads the rollout of the desired version, as of a revision if one is given.
-async fn read_at(at: Option<i64>, store: &Store<'_>) -> Result<Rollout, Failure> {
+async fn read_at(
+    at: Option<i64>,
+    store: &Store<'_>,
+) -> Result<(Result<PresentRollout, NoRollout>, KeySnapshot), StoreError> {
     let (session, deadline) = (&store.session, store.deadline);
     let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Trigger];
     let mut found = session.read_all(&keys, &[], at, deadline).await?;
-    let instruction =
-        Instruction::find(&found).ok_or_else(|| Failure::refused("the fleet has no desired version"))?;
-    let order = instruction.order;
-    let (keys, ranges) = forecast_reads(order);
-    let more = session.read_all(&keys, &ranges, Some(found.revision), deadline).await?;
-    found.entries.extend(more.entries);
-    let Some(record) = found.get(&Key::RolloutRecord(order)) else {
-        let version = &instruction.version;
-        return Err(match governs(order, &found) {
-            true => Failure::cannot_tell(format!(
-                "the record of the rollout of {version} is not written yet; repeat the command"
-            )),
-            false => Failure::refused(format!(
-                "no rollout policy governs {version}; `orchestrate status` shows the hosts"
-            )),
-        });
-    };
-    let record = codec::read(&record.value)
-        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutRecord(order))))?;
-    Ok(Rollout { instruction, record, found })
-}
-
-impl Rollout {
-    fn outlook(&self, summary: &RolloutSummary) -> Outlook {
-        Outlook::new((self.instruction.order, &self.record), &self.found, summary, now())
+    if let Some(instruction) = Instruction::find(&found) {
+        let (keys, ranges) = forecast_reads(instruction.order);
+        let more = session.read_all(&keys, &ranges, Some(found.revision), deadline).await?;
+        found.entries.extend(more.entries);
     }
-}
-
-/// Says that no window is open, and when the next one opens, by the clock of this machine.
-fn closed(windows: &[Window]) -> Option<String> {
-    let next = next_window(windows, Place(0), now()).transpose()?;
-    Some(next.map_or_else(|why| why, |next| Obstacle::OutsideWindow(next).to_string()))
+    Ok((PresentRollout::find(&found), found))
 }
 
 /// Returns how the present rollout goes on, as of a revision; `None` if it has no record.
 pub(super) async fn outlook(revision: i64, store: &Store<'_>) -> Result<Option<Outlook>, StoreError> {
-    match read_at(Some(revision), store).await {
-        Ok(rollout) => {
-            let Rollout { instruction, record, found } = &rollout;
-            Ok(Some(rollout.outlook(&summary(instruction.order, record, found))))
-        }
-        Err(failure) => match failure.error.downcast::<StoreError>() {
-            Ok(error) => Err(error),
-            // What cannot be read was said with the failures.
-            Err(_) => Ok(None),
-        },
-    }
+    let (present, found) = read_at(Some(revision), store).await?;
+    // What cannot be read was said with the failures.
+    Ok(present.ok().map(|present| present.outlook(&found, now())))
 }
 
 /// Prints how far the rollout is. `followed` is the one that was shown first: an answer about another one would be
@@ -99,7 +69,7 @@ pub(super) async fn status(
     output: &mut Output,
 ) -> Result<Answer, Failure> {
     let rollout = read(store).await?;
-    let Rollout { instruction, record, found } = &rollout;
+    let Rollout { present: PresentRollout { instruction, record }, found } = &rollout;
     if followed.get().is_some_and(|followed| followed != instruction.order) {
         let by = record.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         let what = if record.rollback { "rolled back to" } else { "replaced by" };
@@ -107,52 +77,20 @@ pub(super) async fn status(
         return Err(Failure::refused(format!("the rollout was {what} {version}{by} before its end")));
     }
     followed.set(Some(instruction.order));
-    let summary = summary(instruction.order, record, found);
-    let (word, why, exit) = match RolloutState::of(instruction.order, record, found) {
-        RolloutState::Ended => ("ended", None, Exit::Yes),
-        RolloutState::Refused(why) => ("refused", Some(why), Exit::Refused),
-        RolloutState::Halted(why) => ("halted", Some(why), Exit::Refused),
-        RolloutState::Frozen(why) => ("frozen", Some(why), Exit::Refused),
-        RolloutState::GoesOn => {
-            ("goes on", summary.why.clone().or_else(|| closed(&record.windows)), Exit::No)
-        }
+    let now = now();
+    let status = RolloutStatus::new(&rollout.present, found, now);
+    let exit = match status.state {
+        RolloutWord::Ended => Exit::Yes,
+        RolloutWord::Refused | RolloutWord::Halted | RolloutWord::Frozen => Exit::Refused,
+        RolloutWord::GoesOn => Exit::No,
     };
-    let outlook = rollout.outlook(&summary);
-    // Somebody may have put the version without a word about it.
-    let trigger = found.get(&Key::Trigger).filter(|entry| entry.mod_revision == instruction.order.revision);
-    let trigger = trigger.and_then(|entry| codec::read::<Trigger>(&entry.value).ok());
-    let from = trigger.and_then(|trigger| trigger.from);
-    let failed: Vec<_> = failed_hosts(instruction.order, 0, found).collect();
-    let counted = failed_hosts(instruction.order, record.counted_from, found).count();
     // Somebody has to resume a halted rollout, and a refused one never starts.
-    let is_final = matches!(word, "ended" | "halted" | "refused");
-    let answer = json!({
-        "version": instruction.version,
-        "rollout_id": instruction.order.to_string(),
-        "from_version": from,
-        "by": record.by,
-        "reason": record.reason,
-        "at": rfc3339(record.at),
-        "good_version": record.good,
-        "rollback": record.rollback,
-        "state": word.replace(' ', "_"),
-        "why": why,
-        "stages": summary.stages,
-        "limits": record.limits,
-        "failure_budget": record.budget,
-        "failure_count": counted,
-        "failed": failed.iter().map(FailedHostView::from).collect::<Vec<_>>(),
-        "waits_for": summary.waits_for,
-        "to_go_seconds": outlook.to_go_seconds(),
-        "host_takes_seconds": outlook.host_takes_seconds(),
-        "revision": found.revision,
-    });
-    output.answer(&answer, |_| {});
+    let is_final = matches!(status.state, RolloutWord::Ended | RolloutWord::Halted | RolloutWord::Refused);
+    output.answer(&status, |_| {});
     if output.is_json() {
         return Ok(Answer { exit, is_final });
     }
-    output.line(&heading(record, from.as_ref(), &summary.stages));
-    let now = now();
+    output.line(&heading(record, status.from_version.as_ref(), &status.stages));
     let row = |(number, stage): (usize, &StageSummary)| {
         let soak = record.stages.get(number).and_then(|stage| stage.rule.soak);
         let state = match (stage.state, soak) {
@@ -187,21 +125,21 @@ pub(super) async fn status(
         ]
     };
     let header = ["STAGE", "STATE", "HOSTS", "PROVEN", "RUNNING", "FAILED", "WAITING", "OFF", "EXCUSED"];
-    output.table(header, summary.stages.iter().enumerate().map(row));
-    numbers(record, counted).iter().for_each(|line| output.line(line));
-    failures(&failed).iter().for_each(|line| output.line(line));
-    match (why, exit) {
-        (Some(why), _) => output.line(&why),
+    output.table(header, status.stages.iter().enumerate().map(row));
+    numbers(record, status.failure_count).iter().for_each(|line| output.line(line));
+    failures(&status.failed).iter().for_each(|line| output.line(line));
+    match (&status.why, exit) {
+        (Some(why), _) => output.line(why),
         (None, Exit::Yes) => output.line("the rollout has ended"),
         _ => {}
     }
-    let hosts: Vec<&str> = summary.waits_for.iter().take(HOSTS_NAMED).map(|host| host.as_str()).collect();
-    let more = summary.waits_for.len() - hosts.len();
+    let hosts: Vec<&str> = status.waits_for.iter().take(HOSTS_NAMED).map(|host| host.as_str()).collect();
+    let more = status.waits_for.len() - hosts.len();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     if !hosts.is_empty() {
         output.line(&format!("it waits for {}{more}; `orchestrate why HOST` says more", hosts.join(" ")));
     }
-    outlook.to_go().iter().for_each(|to_go| output.line(to_go));
+    status.outlook.to_go().iter().for_each(|to_go| output.line(to_go));
     Ok(Answer { exit, is_final })
 }
 
@@ -214,7 +152,7 @@ pub(super) async fn excuse(
 ) -> Result<Exit, Failure> {
     let host = host_of(host)?;
     store.prepare_act();
-    let Rollout { instruction, record, found } = read(store).await?;
+    let Rollout { present: PresentRollout { instruction, record }, found } = read(store).await?;
     let order = instruction.order;
     if !hosts_of(&found).contains_key(&host) {
         return Err(Failure::no(format!("host {host} is not on the roster")));

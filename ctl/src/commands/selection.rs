@@ -57,7 +57,7 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), Failure> {
 pub(super) async fn members(filter: &HostFilter, store: &Store<'_>) -> Result<Vec<HostName>, Failure> {
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
-    let mut view = HostsView::new(&fleet, [], revision);
+    let mut view = HostsView::new(&fleet, false, revision);
     view.keep(filter);
     if view.hosts.is_empty() {
         return Err(Failure::no("no host is selected"));

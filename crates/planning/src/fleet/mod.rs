@@ -4,6 +4,8 @@
 //! sees hosts that no longer report, and it knows the newest instruction. Hosts without an agent,
 //! driven by scripts of the original tool, are judged by their listing and their results.
 
+mod derive;
+mod facts;
 mod remaining;
 mod services;
 mod state;
@@ -14,8 +16,9 @@ mod verdict;
 pub mod views;
 mod waits;
 
+pub use facts::HostFacts;
 pub use remaining::{Remaining, remaining};
 pub use services::FailedService;
-pub use state::{Fleet, FleetState, FleetTarget, HostFacts};
+pub use state::{Fleet, FleetState, FleetTarget};
 pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};
 pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};

@@ -1,7 +1,8 @@
 //! Services that do not work without an explanation. They make the fleet fail even if every host
 //! runs its version.
 
-use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::facts::HostFacts;
+use crate::fleet::state::Fleet;
 use crate::fleet::verdict::{FleetVerdict, Running};
 use schema::health::CheckStatus;
 use schema::names::{HostName, ServiceName};
@@ -85,8 +86,10 @@ impl Fleet {
         let report = facts.readable_report().filter(|_| facts.live.is_some());
         let is_disturbed = report
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));
-        let verdict = self.derive_verdict(host, facts);
         is_disturbed
-            || matches!(verdict, FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards { .. }))
+            || matches!(
+                self.verdict(host),
+                Some(FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards { .. }))
+            )
     }
 }

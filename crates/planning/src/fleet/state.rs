@@ -1,19 +1,17 @@
-//! What is known of each host, and its verdict.
-//!
-//! This file is long because the facts of a host and the verdict about them are read together.
+//! The fleet: what is known of each host, and the verdict about it. A fleet is built from all keys at once, or
+//! follows the keys one change after the other.
 
-use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
+use super::facts::HostFacts;
+use super::verdict::{FleetVerdict, Waiting};
 use schema::codec;
-use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::health::Health;
 use schema::instruction::{Epoch, Instruction};
-use schema::keys::{Key, StatusState, read_freeze};
-use schema::names::{HostName, ServiceName, StatusType, Version};
-use schema::plan::Phase;
-use schema::records::{Driver, LiveClaim, Maintenance, NameClash, Report, RosterEntry, StatusRecord};
+use schema::keys::{Key, read_freeze};
+use schema::names::{HostName, ServiceName, Version};
+use schema::records::{Maintenance, NameClash, StatusRecord};
 use schema::snapshot::Entry;
-use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
+use schema::verdict::WaitingOn;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -53,71 +51,6 @@ impl FleetTarget {
     }
 }
 
-/// Everything that the store contains about one host.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HostFacts {
-    /// The roster entry; a default entry if it cannot be read.
-    pub roster: Option<RosterEntry>,
-    /// The claim of the agent, or why it cannot be read.
-    pub live: Option<Result<LiveClaim, String>>,
-    /// The versions that the host is listed under.
-    pub listed: BTreeSet<Version>,
-    /// The results, by type and state; `None` for a record that cannot be read.
-    pub statuses: BTreeMap<(StatusType, StatusState), Option<Box<StatusRecord>>>,
-    /// The types of the results that the host reports by one-shot verbs.
-    pub reporting: BTreeSet<StatusType>,
-    /// The report, or why it cannot be read.
-    pub report: Option<Result<Report, String>>,
-    /// What another machine with the name of this host says, if there is one.
-    pub clash: Option<String>,
-}
-
-impl HostFacts {
-    /// True if an operator decommissioned the host.
-    pub fn is_decommissioned(&self) -> bool {
-        self.roster.as_ref().is_some_and(|entry| entry.decommissioned.is_some())
-    }
-
-    /// Returns the report, if it can be read.
-    pub fn readable_report(&self) -> Option<&Report> {
-        self.report.as_ref().and_then(|report| report.as_ref().ok())
-    }
-
-    /// Returns the version of the agent, if that runs and its claim can be read.
-    pub fn agent_version(&self) -> Option<&str> {
-        let claim = self.live.as_ref()?.as_ref().ok();
-        claim.map(|claim| claim.agent_version.as_str()).filter(|version| !version.is_empty())
-    }
-
-    /// Returns who applies versions on the host; `None` without a live agent.
-    pub fn driver(&self) -> Option<Driver> {
-        // A claim that cannot be read comes from a newer agent, which is assumed to be the driver.
-        self.live.as_ref().map(|claim| claim.as_ref().map_or(Driver::Agent, |c| c.driver))
-    }
-
-    /// True if the host is a member of the fleet. A decommissioned host is one only while it is
-    /// live or listed.
-    fn is_member(&self) -> bool {
-        !self.is_decommissioned() || self.live.is_some() || !self.listed.is_empty()
-    }
-
-    fn was_seen(&self) -> bool {
-        self.report.is_some() || !self.statuses.is_empty() || !self.reporting.is_empty()
-    }
-
-    /// Returns the results that count in addition to the report. If an agent is the driver, its
-    /// report says what the results of apply and validation mean now, so these are left out: the
-    /// result of an earlier attempt stays in the store until the newest attempt ends.
-    fn results(&self, state: StatusState) -> impl Iterator<Item = (&StatusType, Option<&StatusRecord>)> {
-        let report_speaks = self.driver() == Some(Driver::Agent) && self.report.is_some();
-        let own = [StatusType::apply(), StatusType::validation()];
-        self.statuses
-            .iter()
-            .filter(move |((kind, found), _)| *found == state && !(report_speaks && own.contains(kind)))
-            .map(|((kind, _), record)| (kind, record.as_deref()))
-    }
-}
-
 /// The state of the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -148,15 +81,33 @@ impl fmt::Display for FleetState {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     pub(super) target: FleetTarget,
+    /// The members.
     pub(super) hosts: BTreeMap<HostName, HostFacts>,
+    /// Hosts with keys in the store that are not members: an operator decommissioned them.
+    others: BTreeMap<HostName, HostFacts>,
     /// The version that each host announces.
     pub(super) announced: BTreeMap<HostName, Version>,
-    pub(super) skipped: usize,
-    pub(super) unreadable: BTreeSet<String>,
+    skipped: BTreeSet<String>,
+    unreadable: BTreeSet<String>,
     pub(super) services: Services,
-    freezes: Vec<FrozenBy>,
+    /// The freezes by their keys, because they are in the order of the store.
+    pub(super) freezes: BTreeMap<String, FrozenBy>,
     /// Hosts that can never go on by themselves, each with the loop that holds it.
     pub(super) deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
+    /// The verdict of every member.
+    verdicts: BTreeMap<HostName, FleetVerdict>,
+}
+
+/// The hosts whose verdicts depend on a key. Deadlocks also depend on the services and on the time, so they are
+/// looked for separately: [`Fleet::find_deadlocks`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Dependents {
+    /// No verdict depends on it.
+    None,
+    /// The verdict of one host does.
+    Host(HostName),
+    /// The verdicts of all hosts may do.
+    All,
 }
 
 impl Fleet {
@@ -172,76 +123,163 @@ impl Fleet {
         Self {
             target: FleetTarget::NotSet,
             hosts: BTreeMap::new(),
+            others: BTreeMap::new(),
             announced: BTreeMap::new(),
-            skipped: 0,
+            skipped: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             services: Services::default(),
-            freezes: Vec::new(),
+            freezes: BTreeMap::new(),
             deadlocks: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
         }
     }
 
     /// Adds a key and its value. Keys that do not belong to `orchestrate`, or that contain invalid names, are counted
     /// and skipped.
     pub fn add(&mut self, text: &str, value: &[u8]) {
-        if let Some((scope, token)) = read_freeze(text) {
-            self.freezes.push(FrozenBy { scope, token, freeze: codec::read(value).ok() });
-            return;
-        }
-        match Key::parse(text) {
-            Ok(key) => self.note(text, key, value),
-            Err(_) => self.skipped += 1,
-        }
+        self.note(text, Some(value));
     }
 
-    /// Returns the fleet when everything was added. Hosts that are not members of it are left out.
+    /// Returns the fleet when everything was added.
     #[must_use]
     pub fn complete(mut self, target: FleetTarget) -> Self {
         self.target = target;
-        self.hosts.retain(|_, facts| facts.is_member());
+        self.others = self.hosts.extract_if(.., |_, facts| !facts.is_member()).collect();
+        self.derive_all();
         self
     }
 
-    fn note(&mut self, text: &str, key: Key, value: &[u8]) {
+    /// Changes a complete fleet as a key of the store changed; the value is `None` if it was deleted. Derives the
+    /// verdicts anew that depend on the key, but for the desired version, which [`Self::set_target`] changes.
+    pub fn change(&mut self, text: &str, value: Option<&[u8]>) {
+        match self.note(text, value) {
+            Dependents::None => {}
+            Dependents::Host(host) => self.settle_membership(&host),
+            Dependents::All => self.derive_all(),
+        }
+    }
+
+    /// Changes the desired version. Every verdict depends on it.
+    pub fn set_target(&mut self, target: FleetTarget) {
+        if self.target != target {
+            self.target = target;
+            self.derive_all();
+        }
+    }
+
+    /// Replaces the deadlocks, and derives the verdicts of hosts that were or are in one.
+    pub(super) fn set_deadlocks(&mut self, found: BTreeMap<HostName, Vec<(HostName, ServiceName)>>) {
+        let before = std::mem::replace(&mut self.deadlocks, found);
+        let concerned: BTreeSet<HostName> =
+            before.into_keys().chain(self.deadlocks.keys().cloned()).collect();
+        concerned.iter().for_each(|host| self.derive(host));
+    }
+
+    /// Derives the verdict of a host whose facts changed, after it has joined or left the members.
+    fn settle_membership(&mut self, host: &HostName) {
+        if let Some(facts) = self.hosts.remove(host).or_else(|| self.others.remove(host)) {
+            if facts == HostFacts::default() {
+                // All its keys are gone.
+            } else if facts.is_member() {
+                self.hosts.insert(host.clone(), facts);
+            } else {
+                self.others.insert(host.clone(), facts);
+            }
+        }
+        self.derive(host);
+    }
+
+    fn derive(&mut self, host: &HostName) {
+        match self.hosts.get(host).map(|facts| self.derive_verdict(host, facts)) {
+            Some(verdict) => self.verdicts.insert(host.clone(), verdict),
+            None => self.verdicts.remove(host),
+        };
+    }
+
+    fn derive_all(&mut self) {
+        let of = |(host, facts): (&HostName, &HostFacts)| (host.clone(), self.derive_verdict(host, facts));
+        self.verdicts = self.hosts.iter().map(of).collect();
+    }
+
+    /// Notes the value of a key, or that the key does not exist. Returns whose verdicts depend on it.
+    fn note(&mut self, text: &str, value: Option<&[u8]>) -> Dependents {
+        if let Some((scope, token)) = read_freeze(text) {
+            match value {
+                Some(value) => {
+                    let freeze = FrozenBy { scope, token, freeze: codec::read(value).ok() };
+                    self.freezes.insert(text.to_owned(), freeze);
+                }
+                None => _ = self.freezes.remove(text),
+            }
+            return Dependents::All;
+        }
+        match Key::parse(text) {
+            Ok(key) => self.note_key(text, key, value),
+            Err(_) => {
+                insert_or_remove(&mut self.skipped, text.to_owned(), value.is_some());
+                Dependents::None
+            }
+        }
+    }
+
+    fn note_key(&mut self, text: &str, key: Key, value: Option<&[u8]>) -> Dependents {
         match key {
             Key::RunningVersion(version, host) => {
-                self.host_facts(host).listed.insert(version);
+                insert_or_remove(&mut self.facts_of(&host).listed, version, value.is_some());
+                Dependents::Host(host)
             }
             // An announcement alone does not make a host known.
             Key::Announced(host) => {
-                self.announced.extend(codec::read_version(value).ok().map(|version| (host, version)));
+                let version = value.and_then(|value| codec::read_version(value).ok());
+                set_or_remove(&mut self.announced, host, version);
+                Dependents::None
             }
             Key::Status(kind, state, host) => {
-                let record = StatusRecord::read(value).ok().map(Box::new);
-                self.host_facts(host).statuses.insert((kind, state), record);
+                let record = value.map(|value| StatusRecord::read(value).ok().map(Box::new));
+                set_or_remove(&mut self.facts_of(&host).statuses, (kind, state), record);
+                Dependents::Host(host)
             }
             Key::Reporting(kind, host) => {
-                self.host_facts(host).reporting.insert(kind);
+                insert_or_remove(&mut self.facts_of(&host).reporting, kind, value.is_some());
+                Dependents::Host(host)
             }
             Key::Host(host) => {
-                let entry = codec::read(value);
-                self.note_unreadable(text, entry.is_err());
-                self.host_facts(host).roster = Some(entry.unwrap_or_default());
+                let entry = value.map(codec::read);
+                self.note_unreadable(text, entry.as_ref().is_some_and(Result::is_err));
+                self.facts_of(&host).roster = entry.map(Result::unwrap_or_default);
+                Dependents::Host(host)
             }
             Key::Live(host) => {
-                let claim = codec::read(value).map_err(|e| e.to_string());
-                self.note_unreadable(text, claim.is_err());
-                self.host_facts(host).live = Some(claim);
+                let claim = value.map(|value| codec::read(value).map_err(|e| e.to_string()));
+                self.note_unreadable(text, claim.as_ref().is_some_and(Result::is_err));
+                self.facts_of(&host).live = claim;
+                Dependents::Host(host)
             }
             Key::Report(host) => {
-                let report = codec::read(value).map_err(|e| e.to_string());
-                self.note_unreadable(text, report.is_err());
-                self.host_facts(host).report = Some(report);
+                let report = value.map(|value| codec::read(value).map_err(|e| e.to_string()));
+                self.note_unreadable(text, report.as_ref().is_some_and(Result::is_err));
+                self.facts_of(&host).report = report;
+                Dependents::Host(host)
             }
             Key::NameClash(host) => {
-                let clash = codec::read::<NameClash>(value);
-                self.host_facts(host).clash =
-                    Some(clash.map_or("another machine has the same name".into(), |clash| clash.to_string()));
+                let clash = value.map(|value| match codec::read::<NameClash>(value) {
+                    Ok(clash) => clash.to_string(),
+                    Err(_) => "another machine has the same name".into(),
+                });
+                self.facts_of(&host).clash = clash;
+                Dependents::Host(host)
             }
-            Key::Health(service, host) => self.services.note(service, host, value),
+            Key::Health(service, host) => {
+                let is_critical = value.and_then(Health::read) == Some(Health::Critical);
+                insert_or_remove(&mut self.services.critical, (host, service), is_critical);
+                Dependents::None
+            }
             Key::Maintenance(host) => {
-                self.services.maintenance.extend(codec::read(value).ok().map(|out| (host, out)));
+                let marks = value.and_then(|value| codec::read(value).ok());
+                set_or_remove(&mut self.services.maintenance, host, marks);
+                Dependents::None
             }
+            // The caller reads the desired version from them.
             Key::CurrentVersion
             | Key::Store
             | Key::Retry(_)
@@ -271,18 +309,20 @@ impl Fleet {
             | Key::Claimed(_)
             | Key::Ticket(..)
             | Key::LostMark(_)
-            | Key::LostTimer(_) => {}
+            | Key::LostTimer(_) => Dependents::None,
         }
     }
 
-    pub(super) fn host_facts(&mut self, host: HostName) -> &mut HostFacts {
-        self.hosts.entry(host).or_default()
+    /// Returns the facts of a host, wherever it belongs; new ones are among the members at first.
+    fn facts_of(&mut self, host: &HostName) -> &mut HostFacts {
+        if let Some(facts) = self.others.get_mut(host) {
+            return facts;
+        }
+        self.hosts.entry(host.clone()).or_default()
     }
 
     fn note_unreadable(&mut self, key: &str, unreadable: bool) {
-        if unreadable {
-            self.unreadable.insert(key.to_owned());
-        }
+        insert_or_remove(&mut self.unreadable, key.to_owned(), unreadable);
     }
 
     /// Returns the desired version of the fleet.
@@ -292,7 +332,7 @@ impl Fleet {
 
     /// Returns the number of keys that were skipped.
     pub fn skipped(&self) -> usize {
-        self.skipped
+        self.skipped.len()
     }
 
     /// Returns the keys whose values cannot be read.
@@ -325,33 +365,34 @@ impl Fleet {
         unconfirmed
     }
 
+    /// Returns the hosts that operators decommissioned, and that are neither live nor listed any more.
+    pub fn others(&self) -> &BTreeMap<HostName, HostFacts> {
+        &self.others
+    }
+
     /// Returns the verdict of every host.
-    pub fn verdicts(&self) -> BTreeMap<&HostName, FleetVerdict> {
-        self.hosts.iter().map(|(host, facts)| (host, self.derive_verdict(host, facts))).collect()
+    pub fn verdicts(&self) -> &BTreeMap<HostName, FleetVerdict> {
+        &self.verdicts
     }
 
     /// Returns the verdict of one host; `None` if it is not a member of the fleet.
-    pub fn verdict(&self, host: &HostName) -> Option<FleetVerdict> {
-        self.hosts.get(host).map(|facts| self.derive_verdict(host, facts))
+    pub fn verdict(&self, host: &HostName) -> Option<&FleetVerdict> {
+        self.verdicts.get(host)
     }
 
     /// Returns the state of the whole fleet.
     pub fn state(&self) -> FleetState {
-        self.state_by(&self.verdicts(), !self.failed_services().is_empty())
+        self.state_by(!self.failed_services().is_empty())
     }
 
-    /// The same for a caller that has the verdicts already, and knows whether services fail.
-    pub(super) fn state_by(
-        &self,
-        verdicts: &BTreeMap<&HostName, FleetVerdict>,
-        is_service_down: bool,
-    ) -> FleetState {
-        let any = |test: fn(&FleetVerdict) -> bool| verdicts.values().any(test);
+    /// The same for a caller that knows whether services fail.
+    pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
+        let any = |test: fn(&FleetVerdict) -> bool| self.verdicts.values().any(test);
         let needs_somebody = |v: &FleetVerdict| {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
         let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
-        if any(needs_somebody) || clashes || is_service_down || self.lacks_while_settled(verdicts) {
+        if any(needs_somebody) || clashes || is_service_down || self.lacks_while_settled() {
             FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetState::Unknown
@@ -366,13 +407,13 @@ impl Fleet {
 
     /// True if a host that is listed under the target waits for a service. Such a host is not
     /// updating: a service that it needs has gone.
-    fn lacks_while_settled(&self, verdicts: &BTreeMap<&HostName, FleetVerdict>) -> bool {
+    fn lacks_while_settled(&self) -> bool {
         let is_there = |host: &HostName| match self.target.version() {
             Some(version) => self.hosts[host].listed.contains(version),
             None => false,
         };
         let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
-        verdicts.iter().any(|(host, verdict)| waits(verdict) && is_there(host))
+        self.verdicts.iter().any(|(host, verdict)| waits(verdict) && is_there(host))
     }
 
     /// Returns what, apart from the verdicts of hosts, keeps a reader from calling the fleet
@@ -389,168 +430,15 @@ impl Fleet {
         self.hosts.is_empty().then(|| "no host is known".into())
     }
 
-    pub(super) fn derive_verdict(&self, host: &HostName, facts: &HostFacts) -> FleetVerdict {
-        let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
-        lost(facts)
-            .or_else(|| self.failed(facts).map(FleetVerdict::Failed))
-            .or_else(|| self.blocked(facts).map(FleetVerdict::Blocked))
-            .or_else(|| deadlock().map(FleetVerdict::Blocked))
-            .or_else(|| self.frozen(host, facts).map(FleetVerdict::Frozen))
-            .or_else(|| self.waiting(facts).map(FleetVerdict::Waiting))
-            .or_else(|| self.running(facts).map(FleetVerdict::Running))
-            .unwrap_or(FleetVerdict::Ok)
-    }
-
-    /// Returns the report of a live agent. If there is an instruction, the report counts only if
-    /// the host decided on exactly that instruction.
-    pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
-        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
-        match &self.target {
-            FleetTarget::Known { revision, .. } => {
-                report.target.as_ref().is_some_and(|t| t.revision == *revision).then_some(report)
-            }
-            _ => Some(report),
-        }
-    }
-
-    fn failed(&self, facts: &HostFacts) -> Option<FailedBy> {
-        if let Some(HostVerdict::Failed(failed)) = self.current_report(facts).map(|r| &r.verdict) {
-            return Some(FailedBy::Report(failed.clone()));
-        }
-        if let Some((kind, record)) = facts.results(StatusState::Failed).next() {
-            return Some(FailedBy::Status { kind: kind.clone(), record: record.cloned() });
-        }
-        // The results of an agent are durable. Only the successful result of a script expires; the
-        // key in `/orchestrate/reporting` then shows that it existed.
-        let stale = |kind: &&StatusType| !facts.statuses.keys().any(|(found, _)| found == *kind);
-        let kind = facts.reporting.iter().find(stale).filter(|_| facts.live.is_none())?;
-        Some(FailedBy::Stale { kind: kind.clone() })
-    }
-
-    fn blocked(&self, facts: &HostFacts) -> Option<Blocked> {
-        let report = facts.readable_report().filter(|_| facts.live.is_some());
-        if facts.is_decommissioned() {
-            return Some(Blocked::By(BlockedBy::Decommissioned));
-        }
-        // The cause is rarely the instruction, so the host also counts as blocked if its report is
-        // about an older instruction.
-        match (report.map(|r| &r.verdict), &self.target) {
-            (
-                Some(HostVerdict::Blocked { by: BlockedBy::InvalidInstruction { .. } }),
-                FleetTarget::Known { .. },
-            ) => {}
-            (Some(HostVerdict::Blocked { by }), _) => return Some(Blocked::By(by.clone())),
-            _ => {}
-        }
-        match (&self.target, report.and_then(|r| r.target.as_ref())) {
-            (FleetTarget::Invalid { why }, _) => {
-                Some(Blocked::By(BlockedBy::InvalidInstruction { why: why.clone() }))
-            }
-            (FleetTarget::Known { revision, .. }, Some(decided)) if decided.revision > *revision => {
-                Some(Blocked::NewerInstruction { decided: decided.revision, found: *revision })
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns the freeze that keeps a host from starting: one that matches it while it is not at the
-    /// target and has disturbed nothing yet.
-    fn frozen(&self, host: &HostName, facts: &HostFacts) -> Option<FrozenBy> {
-        let target = self.target.version()?;
-        if self.freezes.is_empty() || facts.listed.iter().eq([target]) {
-            return None;
-        }
-        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
-        // A host that has the target installed has nothing to start, and a script says no phase.
-        let starts = match report.phase {
-            Phase::Idle => report.installed.as_ref() != Some(target),
-            Phase::Prefetch | Phase::Start => true,
-            Phase::Apply | Phase::Converge | Phase::Validate => false,
-        };
-        let is_script = matches!(&facts.live, Some(Ok(claim)) if claim.driver == Driver::External);
-        if !starts || is_script {
-            return None;
-        }
-        let roster = facts.roster.as_ref();
-        let (role, group) = (roster.and_then(|r| r.role.as_ref()), roster.and_then(|r| r.group.as_ref()));
-        let scopes = FreezeScope::of_host(host, role, group);
-        self.freezes.iter().find(|frozen| scopes.contains(&frozen.scope)).cloned()
-    }
-
     /// Returns how operators took a host, or services on it, out of use.
     pub fn maintenance(&self, host: &HostName) -> Option<&Maintenance> {
         self.services.maintenance.get(host)
     }
 
-    /// Returns the freezes that stand.
-    pub fn freezes(&self) -> &[FrozenBy] {
-        &self.freezes
+    /// Returns the freezes that stand, in the order of their keys.
+    pub fn freezes(&self) -> impl Iterator<Item = &FrozenBy> {
+        self.freezes.values()
     }
-
-    fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {
-        if let Some(HostVerdict::Waiting { on }) = self.current_report(facts).map(|r| r.verdict.clone()) {
-            return Some(Waiting::On(on));
-        }
-        if let Some((kind, _)) = facts.results(StatusState::Pending).next() {
-            return Some(Waiting::Status(kind.clone()));
-        }
-        let idle = facts.live.is_none() && facts.listed.is_empty();
-        (idle && self.target == FleetTarget::NotSet).then_some(Waiting::On(WaitingOn::Instruction))
-    }
-
-    fn running(&self, facts: &HostFacts) -> Option<Running> {
-        if facts.live.is_some() {
-            match &facts.report {
-                None => return Some(Running::NoReport),
-                Some(Err(why)) => return Some(Running::UnreadableReport { why: why.clone() }),
-                Some(Ok(_)) => {}
-            }
-            // The host had already proven this version when it was triggered again, so it has
-            // nothing to do.
-            let is_proven = |report: &Report| {
-                let version = self.target.version();
-                report.verdict == HostVerdict::Ok
-                    && report.installed.as_ref() == version
-                    && facts.listed.iter().eq(version)
-            };
-            if facts.readable_report().is_some_and(is_proven) {
-                return None;
-            }
-            let Some(report) = self.current_report(facts) else {
-                let decided = facts.readable_report().and_then(|r| r.target.as_ref()).map(|t| t.revision);
-                return Some(Running::NotActedOn { decided });
-            };
-            if let HostVerdict::Running { version } = &report.verdict {
-                let step = report.running_step.as_ref().map(|running| (running.phase, running.step.clone()));
-                return Some(Running::Towards { version: version.clone(), step });
-            }
-        }
-        // A report with the verdict ok counts only together with the listing, which is the proof
-        // for all other readers.
-        let wanted = match &self.target {
-            FleetTarget::Known { version, .. } => Some(version),
-            _ => self.current_report(facts).and_then(|r| r.installed.as_ref()),
-        };
-        let there = facts.listed.len() == 1 && wanted.is_none_or(|wanted| facts.listed.contains(wanted));
-        if there || (facts.listed.is_empty() && wanted.is_none()) {
-            None
-        } else if facts.listed.is_empty() {
-            Some(Running::NotListed)
-        } else {
-            Some(Running::ListedUnder(facts.listed.clone()))
-        }
-    }
-}
-
-/// Returns the verdict lost for a host that is on the roster or once reported, and that is now
-/// neither live nor listed.
-fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
-    let known = facts.roster.is_some() || facts.report.is_some();
-    let silent = facts.live.is_none() && facts.listed.is_empty();
-    (known && silent).then(|| FleetVerdict::Lost {
-        seen: facts.was_seen(),
-        last_report: facts.readable_report().map(|r| r.at),
-    })
 }
 
 /// The critical services of hosts, and the maintenance that operators set.
@@ -560,10 +448,19 @@ pub(super) struct Services {
     pub(super) maintenance: BTreeMap<HostName, Maintenance>,
 }
 
-impl Services {
-    pub(super) fn note(&mut self, service: ServiceName, host: HostName, value: &[u8]) {
-        if Health::read(value) == Some(Health::Critical) {
-            self.critical.insert((host, service));
-        }
+/// Adds an item to a set, or takes it out of it.
+fn insert_or_remove<T: Ord>(set: &mut BTreeSet<T>, item: T, is_there: bool) {
+    if is_there {
+        set.insert(item);
+    } else {
+        set.remove(&item);
+    }
+}
+
+/// Sets a value in a map, or removes it.
+fn set_or_remove<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => _ = map.insert(key, value),
+        None => _ = map.remove(&key),
     }
 }

@@ -172,8 +172,8 @@ impl<'a> WaitGraph<'a> {
     pub fn of(fleet: &Fleet, view: &'a View, now: EpochSeconds) -> Self {
         let members = fleet.hosts.iter().map(|(host, facts)| {
             let report = fleet.current_report(facts);
-            let verdict = fleet.derive_verdict(host, facts);
-            let prospect = match &verdict {
+            let verdict = &fleet.verdicts()[host];
+            let prospect = match verdict {
                 FleetVerdict::Ok => Prospect::Settled,
                 FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(wait))) => {
                     let waits = report.map(|r| r.waits.clone()).unwrap_or_default();
@@ -196,7 +196,7 @@ impl<'a> WaitGraph<'a> {
             };
             // A host without an agent that is only not yet listed under the target provides no
             // further services.
-            let prospect = match (&verdict, prospect) {
+            let prospect = match (verdict, prospect) {
                 (FleetVerdict::Running(Running::NotListed | Running::ListedUnder(_)), _)
                     if facts.live.is_none() =>
                 {
@@ -444,12 +444,15 @@ fn canonical(root: Root) -> Root {
 impl Fleet {
     /// Finds hosts that are in a deadlock or wait for one. From then on their verdict is blocked.
     pub fn find_deadlocks(&mut self, view: &View, now: EpochSeconds) {
+        // Hosts in a deadlock wait too.
+        self.set_deadlocks(BTreeMap::new());
         let graph = WaitGraph::of(self, view, now);
         let found = graph.waiting().filter_map(|(host, _)| {
             let chain = graph.proven_deadlock(host, now)?;
             if let Root::Loop(hosts) = chain.root { Some((host.clone(), hosts)) } else { None }
         });
-        self.deadlocks = found.collect();
+        let found = found.collect();
+        self.set_deadlocks(found);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The hosts that are not ok, by what keeps them from it.
 
-use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::facts::HostFacts;
+use crate::fleet::state::Fleet;
 use crate::fleet::verdict::FleetVerdict;
 use crate::fleet::views::hosts::since;
 use crate::text::rfc3339;

@@ -2,7 +2,7 @@
 
 use crate::text::rfc3339;
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
 use schema::records::{HeldClaim, LimitClaim, LostMark, Purpose};
@@ -71,7 +71,16 @@ impl ClaimView {
     /// Returns the claims of a snapshot. The keys of their holders are taken into account if the
     /// snapshot has them; see [`Self::keys_of`].
     pub fn all(found: &KeySnapshot) -> impl Iterator<Item = Self> {
-        found.entries.iter().filter_map(|(key, entry)| {
+        Self::in_range(Prefix::Claims, found)
+    }
+
+    /// Returns the claims of a limit, as [`Self::all`].
+    pub fn of_limit<'a>(limit: &Limit, found: &'a KeySnapshot) -> impl Iterator<Item = Self> + use<'a> {
+        Self::in_range(Prefix::ClaimsOf(limit.clone()), found)
+    }
+
+    fn in_range(range: Prefix, found: &KeySnapshot) -> impl Iterator<Item = Self> + use<'_> {
+        found.in_range(&range).filter_map(|(key, entry)| {
             let Ok(Key::Claim(limit, number)) = Key::parse(key) else { return None };
             let claim = codec::read::<LimitClaim>(&entry.value).ok();
             let agent = claim.as_ref().map_or(Agent::NotKnown, |claim| Agent::of(&claim.host, found));

@@ -220,8 +220,10 @@ impl EventsView {
             found.in_range(&Prefix::Events).map(|(key, entry)| PastEvent::read(key, entry)).collect();
         let known: BTreeSet<i64> = events.iter().map(|event| event.revision).collect();
         let oldest = known.first().copied().unwrap_or(0);
-        let is_event = |key: &str| key.starts_with(&Prefix::Events.to_string());
-        for (key, entry) in found.entries.iter().filter(|(key, _)| !is_event(key)) {
+        let (keys, ranges) = event_reads();
+        let keys = keys.iter().filter_map(|key| found.entries.get_key_value(&key.to_string()));
+        let in_ranges = ranges.iter().filter(|range| **range != Prefix::Events);
+        for (key, entry) in keys.chain(in_ranges.flat_map(|range| found.in_range(range))) {
             // A trigger is written with the version, and tells about it.
             let is_trigger = Key::parse(key) == Ok(Key::Trigger);
             if !is_trigger && entry.mod_revision > oldest && !known.contains(&entry.mod_revision) {

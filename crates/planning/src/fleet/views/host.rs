@@ -1,6 +1,7 @@
 //! One host: what it decided, what it waits for, and what would change that.
 
-use super::claim::{ClaimView, HeldClaimView};
+use super::claim::HeldClaimView;
+use super::host_rollout::HostRollout;
 use super::machine::MachineView;
 use super::maintenance::MaintenanceView;
 use super::own_verdict::OwnVerdict;
@@ -8,7 +9,8 @@ use super::parts::{DesiredVersion, ResultView, Unpublished};
 use super::problem::Problem;
 use super::roots::as_text;
 use super::running_step::RunningStepView;
-use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::facts::HostFacts;
+use crate::fleet::state::Fleet;
 use crate::fleet::verdict::{FleetVerdict, Waiting};
 use crate::fleet::waits::{Chain, Root, WaitGraph};
 use crate::text::{Text, as_rfc3339, with_distance};
@@ -96,23 +98,6 @@ pub struct PlannedAction {
     pub reason: String,
 }
 
-/// What the limits of the rollout mean for a host.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct HostRollout {
-    /// Why the host cannot start now; `None` if it can, or has nothing to start.
-    pub held_back_by: Option<String>,
-    /// When that is expected to end, if it ends by itself.
-    #[serde(serialize_with = "as_rfc3339")]
-    pub held_until: Option<EpochSeconds>,
-    /// The claims of other hosts that keep it waiting.
-    pub held_by: Vec<ClaimView>,
-    /// The claims that it holds.
-    pub claims: Vec<HeldClaimView>,
-    /// True if it is held back because the rollout is halted.
-    #[serde(skip)]
-    pub is_halted: bool,
-}
-
 /// Why a host waits for services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostWaits {
@@ -182,7 +167,7 @@ impl HostView {
         revision: i64,
     ) -> Option<Self> {
         let facts = fleet.hosts().get(host)?;
-        let verdict = with_halt(fleet.verdict(host)?, &rollout);
+        let verdict = with_halt(fleet.verdict(host)?.clone(), &rollout);
         let report = facts.readable_report();
         let planned = report.iter().flat_map(|report| &report.plan.actions);
         let statuses = facts.statuses.iter();

@@ -1,6 +1,7 @@
 //! All hosts of the fleet, one row each.
 
-use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::facts::HostFacts;
+use crate::fleet::state::Fleet;
 use crate::text::{Text, rfc3339};
 use schema::names::{HostName, Role, Version};
 use schema::records::RosterEntry;
@@ -78,13 +79,8 @@ pub enum HostOrder {
 }
 
 impl HostsView {
-    /// Returns the hosts of a fleet. `decommissioned` are the roster entries of hosts that are not part of it
-    /// any more.
-    pub fn new(
-        fleet: &Fleet,
-        decommissioned: impl IntoIterator<Item = (HostName, RosterEntry)>,
-        revision: i64,
-    ) -> Self {
+    /// Returns the hosts of a fleet, if wanted with those that operators decommissioned.
+    pub fn new(fleet: &Fleet, with_decommissioned: bool, revision: i64) -> Self {
         let verdicts = fleet.verdicts();
         let members = fleet.hosts().iter().map(|(host, facts)| {
             let verdict = verdicts.get(host);
@@ -95,10 +91,8 @@ impl HostsView {
                 ..ListedHost::of(host, facts)
             }
         });
-        let others = decommissioned.into_iter().filter(|(host, _)| !fleet.hosts().contains_key(host));
-        let others = others.map(|(host, entry)| {
-            ListedHost::of(&host, &HostFacts { roster: Some(entry), ..HostFacts::default() })
-        });
+        let others = fleet.others().iter().filter(|_| with_decommissioned);
+        let others = others.map(|(host, facts)| ListedHost::of(host, facts));
         let mut view = Self { hosts: members.chain(others).collect(), revision };
         view.sort(HostOrder::Host);
         view

@@ -2,7 +2,7 @@
 
 use crate::text::rfc3339;
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
@@ -30,7 +30,7 @@ impl MaintenanceView {
             Ok(Key::Maintenance(host)) => Some(Self::of(&host, &codec::read(&entry.value).ok()?)),
             _ => None,
         };
-        found.entries.iter().filter_map(of).flatten().collect()
+        found.in_range(&Prefix::Maintenances).filter_map(of).flatten().collect()
     }
 
     /// Returns what is out of use on a host.

@@ -1,6 +1,7 @@
 //! What is wrong on a host and does not show in its verdict.
 
-use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::facts::HostFacts;
+use crate::fleet::state::Fleet;
 use schema::names::HostName;
 use schema::records::ProblemFile;
 use serde::Serialize;

@@ -8,10 +8,14 @@ use super::problem::ProblemOn;
 use crate::fleet::services::FailedService;
 use crate::fleet::state::{Fleet, FleetState, FleetTarget};
 use crate::fleet::verdict::{FleetVerdict, Unaccounted};
-use crate::rollout::{Outlook, RolloutFailures};
+use crate::rollout::{Outlook, PresentRollout, RolloutFailures};
 use crate::text::Text;
 use catalog::GuardSettings;
+use schema::instruction::Instruction;
+use schema::keys::Prefix;
 use schema::names::{HostName, ServiceName, Version};
+use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
 use schema::verdict::VerdictKind;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -140,6 +144,27 @@ pub struct SilentService {
     pub instance_count: usize,
 }
 
+impl StatusParts {
+    /// Returns what the status shows besides the verdicts, from the whole store.
+    pub fn of(found: &KeySnapshot, alarms: Option<Vec<String>>, now: EpochSeconds) -> Self {
+        let (services, health) = (Prefix::Services.to_string(), Prefix::HealthAll.to_string());
+        let records = found.in_range(&Prefix::Services).filter(|(_, entry)| entry.lease != 0);
+        let records = records.filter_map(|(key, _)| key.strip_prefix(&services));
+        let healths = found.in_range(&Prefix::HealthAll).filter_map(|(key, _)| key.strip_prefix(&health));
+        let order = Instruction::find(found).map(|instruction| instruction.order);
+        let failures = order.and_then(|order| RolloutFailures::read(order, found));
+        let goes_on = failures.as_ref().is_some_and(|failures| !failures.has_ended);
+        let present = PresentRollout::find(found).ok().filter(|_| goes_on);
+        Self {
+            alarms,
+            silent: SilentService::all(records, healths),
+            maintenance: MaintenanceView::all(found),
+            failures,
+            outlook: present.map(|present| present.outlook(found, now)),
+        }
+    }
+}
+
 impl SilentService {
     /// Returns the services of which so many instances stopped reporting that a fault is the likelier cause.
     /// `records` are the keys of leased records, and `healths` those of health values, each as
@@ -176,7 +201,7 @@ impl StatusView {
         let mut counts = BTreeMap::new();
         verdicts.values().for_each(|verdict| *counts.entry(verdict.kind()).or_default() += 1);
         let unaccounted = verdicts.iter().filter_map(|(host, verdict)| {
-            Some(UnaccountedName { host: (*host).clone(), how: verdict.unaccounted()? })
+            Some(UnaccountedName { host: host.clone(), how: verdict.unaccounted()? })
         });
         let unconfirmed = fleet.unconfirmed().into_iter().flat_map(|(version, hosts)| {
             let of = |host: &HostName| UnconfirmedListing { host: host.clone(), version: version.clone() };
@@ -189,7 +214,7 @@ impl StatusView {
         let StatusParts { alarms, silent, maintenance, failures, outlook } = parts;
         let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
         Self {
-            fleet: fleet.state_by(&verdicts, !down.is_empty()),
+            fleet: fleet.state_by(!down.is_empty()),
             revision,
             desired: DesiredVersion::of(fleet.target()),
             invalid,
@@ -202,7 +227,7 @@ impl StatusView {
             unaccounted: unaccounted.collect(),
             unconfirmed: unconfirmed.collect(),
             alarms,
-            freezes: fleet.freezes().iter().cloned().map(FreezeView).collect(),
+            freezes: fleet.freezes().cloned().map(FreezeView).collect(),
             rollout: failures.map(|failures| StatusRollout { failures, to_go_seconds, outlook }),
             down,
             unpublished: fleet

@@ -80,7 +80,7 @@ const HOSTS: &[(&str, &str)] = &[
 
 #[test]
 fn the_hosts_are_cut_to_the_width_unless_they_are_wide() {
-    let view = HostsView::new(&fleet(HOSTS), [], 30);
+    let view = HostsView::new(&fleet(HOSTS), false, 30);
     assert_eq!(
         view.text(false, Some(54)).as_str(),
         "HOST  ROLE  VERSION  VERDICT  SINCE  AGENT  REASON\n\
@@ -100,7 +100,7 @@ fn the_hosts_are_cut_to_the_width_unless_they_are_wide() {
 #[test]
 fn hosts_are_chosen_and_sorted_by_their_columns() {
     let check = |filter: &HostFilter, order: HostOrder, expected: &[&str]| {
-        let mut view = HostsView::new(&fleet(HOSTS), [], 30);
+        let mut view = HostsView::new(&fleet(HOSTS), false, 30);
         view.keep(filter);
         view.sort(order);
         let names: Vec<&str> = view.hosts.iter().map(|host| host.host.as_str()).collect();

@@ -32,7 +32,7 @@ pub struct UnaccountedHost {
 impl UnaccountedView {
     /// Returns the unaccounted hosts of a fleet that are meant.
     pub fn new(fleet: &Fleet, filter: &HostFilter, revision: i64) -> Self {
-        let of = |(host, verdict): (&HostName, crate::fleet::FleetVerdict)| {
+        let of = |(host, verdict): (&HostName, &crate::fleet::FleetVerdict)| {
             let facts =
                 fleet.hosts().get(host).filter(|facts| filter.includes_entry(facts.roster.as_ref()))?;
             let report = facts.readable_report();
@@ -43,7 +43,7 @@ impl UnaccountedView {
                 reported_at: report.and_then(|report| rfc3339(report.at)),
             })
         };
-        Self { unaccounted: fleet.verdicts().into_iter().filter_map(of).collect(), revision }
+        Self { unaccounted: fleet.verdicts().iter().filter_map(of).collect(), revision }
     }
 }
 

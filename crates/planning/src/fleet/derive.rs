@@ -1,0 +1,167 @@
+//! Derives the verdict about a host from what the store contains about it, and about the fleet.
+
+use super::facts::HostFacts;
+use super::state::{Fleet, FleetTarget};
+use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
+use schema::keys::StatusState;
+use schema::names::{HostName, StatusType};
+use schema::plan::Phase;
+use schema::records::{Driver, Report};
+use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
+
+impl Fleet {
+    pub(super) fn derive_verdict(&self, host: &HostName, facts: &HostFacts) -> FleetVerdict {
+        let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
+        lost(facts)
+            .or_else(|| self.failed(facts).map(FleetVerdict::Failed))
+            .or_else(|| self.blocked(facts).map(FleetVerdict::Blocked))
+            .or_else(|| deadlock().map(FleetVerdict::Blocked))
+            .or_else(|| self.frozen(host, facts).map(FleetVerdict::Frozen))
+            .or_else(|| self.waiting(facts).map(FleetVerdict::Waiting))
+            .or_else(|| self.running(facts).map(FleetVerdict::Running))
+            .unwrap_or(FleetVerdict::Ok)
+    }
+
+    /// Returns the report of a live agent. If there is an instruction, the report counts only if
+    /// the host decided on exactly that instruction.
+    pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
+        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
+        match &self.target {
+            FleetTarget::Known { revision, .. } => {
+                report.target.as_ref().is_some_and(|t| t.revision == *revision).then_some(report)
+            }
+            _ => Some(report),
+        }
+    }
+
+    fn failed(&self, facts: &HostFacts) -> Option<FailedBy> {
+        if let Some(HostVerdict::Failed(failed)) = self.current_report(facts).map(|r| &r.verdict) {
+            return Some(FailedBy::Report(failed.clone()));
+        }
+        if let Some((kind, record)) = facts.results(StatusState::Failed).next() {
+            return Some(FailedBy::Status { kind: kind.clone(), record: record.cloned() });
+        }
+        // The results of an agent are durable. Only the successful result of a script expires; the
+        // key in `/orchestrate/reporting` then shows that it existed.
+        let stale = |kind: &&StatusType| !facts.statuses.keys().any(|(found, _)| found == *kind);
+        let kind = facts.reporting.iter().find(stale).filter(|_| facts.live.is_none())?;
+        Some(FailedBy::Stale { kind: kind.clone() })
+    }
+
+    fn blocked(&self, facts: &HostFacts) -> Option<Blocked> {
+        let report = facts.readable_report().filter(|_| facts.live.is_some());
+        if facts.is_decommissioned() {
+            return Some(Blocked::By(BlockedBy::Decommissioned));
+        }
+        // The cause is rarely the instruction, so the host also counts as blocked if its report is
+        // about an older instruction.
+        match (report.map(|r| &r.verdict), &self.target) {
+            (
+                Some(HostVerdict::Blocked { by: BlockedBy::InvalidInstruction { .. } }),
+                FleetTarget::Known { .. },
+            ) => {}
+            (Some(HostVerdict::Blocked { by }), _) => return Some(Blocked::By(by.clone())),
+            _ => {}
+        }
+        match (&self.target, report.and_then(|r| r.target.as_ref())) {
+            (FleetTarget::Invalid { why }, _) => {
+                Some(Blocked::By(BlockedBy::InvalidInstruction { why: why.clone() }))
+            }
+            (FleetTarget::Known { revision, .. }, Some(decided)) if decided.revision > *revision => {
+                Some(Blocked::NewerInstruction { decided: decided.revision, found: *revision })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the freeze that keeps a host from starting: one that matches it while it is not at the
+    /// target and has disturbed nothing yet.
+    fn frozen(&self, host: &HostName, facts: &HostFacts) -> Option<FrozenBy> {
+        let target = self.target.version()?;
+        if self.freezes.is_empty() || facts.listed.iter().eq([target]) {
+            return None;
+        }
+        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
+        // A host that has the target installed has nothing to start, and a script says no phase.
+        let starts = match report.phase {
+            Phase::Idle => report.installed.as_ref() != Some(target),
+            Phase::Prefetch | Phase::Start => true,
+            Phase::Apply | Phase::Converge | Phase::Validate => false,
+        };
+        let is_script = matches!(&facts.live, Some(Ok(claim)) if claim.driver == Driver::External);
+        if !starts || is_script {
+            return None;
+        }
+        let roster = facts.roster.as_ref();
+        let (role, group) = (roster.and_then(|r| r.role.as_ref()), roster.and_then(|r| r.group.as_ref()));
+        let scopes = FreezeScope::of_host(host, role, group);
+        self.freezes.values().find(|frozen| scopes.contains(&frozen.scope)).cloned()
+    }
+
+    fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {
+        if let Some(HostVerdict::Waiting { on }) = self.current_report(facts).map(|r| r.verdict.clone()) {
+            return Some(Waiting::On(on));
+        }
+        if let Some((kind, _)) = facts.results(StatusState::Pending).next() {
+            return Some(Waiting::Status(kind.clone()));
+        }
+        let idle = facts.live.is_none() && facts.listed.is_empty();
+        (idle && self.target == FleetTarget::NotSet).then_some(Waiting::On(WaitingOn::Instruction))
+    }
+
+    fn running(&self, facts: &HostFacts) -> Option<Running> {
+        if facts.live.is_some() {
+            match &facts.report {
+                None => return Some(Running::NoReport),
+                Some(Err(why)) => return Some(Running::UnreadableReport { why: why.clone() }),
+                Some(Ok(_)) => {}
+            }
+            // The host had already proven this version when it was triggered again, so it has
+            // nothing to do.
+            let is_proven = |report: &Report| {
+                let version = self.target.version();
+                report.verdict == HostVerdict::Ok
+                    && report.installed.as_ref() == version
+                    && facts.listed.iter().eq(version)
+            };
+            if facts.readable_report().is_some_and(is_proven) {
+                return None;
+            }
+            let Some(report) = self.current_report(facts) else {
+                let decided = facts.readable_report().and_then(|r| r.target.as_ref()).map(|t| t.revision);
+                return Some(Running::NotActedOn { decided });
+            };
+            if let HostVerdict::Running { version } = &report.verdict {
+                let step = report.running_step.as_ref().map(|running| (running.phase, running.step.clone()));
+                return Some(Running::Towards { version: version.clone(), step });
+            }
+        }
+        // A report with the verdict ok counts only together with the listing, which is the proof
+        // for all other readers.
+        let wanted = match &self.target {
+            FleetTarget::Known { version, .. } => Some(version),
+            _ => self.current_report(facts).and_then(|r| r.installed.as_ref()),
+        };
+        let there = facts.listed.len() == 1 && wanted.is_none_or(|wanted| facts.listed.contains(wanted));
+        if there || (facts.listed.is_empty() && wanted.is_none()) {
+            None
+        } else if facts.listed.is_empty() {
+            Some(Running::NotListed)
+        } else {
+            Some(Running::ListedUnder(facts.listed.clone()))
+        }
+    }
+}
+
+/// Returns the verdict lost for a host that is on the roster or once reported, and that is now
+/// neither live nor listed.
+fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
+    let known = facts.roster.is_some() || facts.report.is_some();
+    let silent = facts.live.is_none() && facts.listed.is_empty();
+    (known && silent).then(|| FleetVerdict::Lost {
+        seen: facts.was_seen(),
+        last_report: facts.readable_report().map(|r| r.at),
+    })
+}

@@ -1,0 +1,110 @@
+//! What freezes and the limits of the rollout mean for one host.
+
+use super::claim::{ClaimView, HeldClaimView};
+use crate::rollout::{Need, Obstacle, RolloutView};
+use crate::text::as_rfc3339;
+use schema::codec;
+use schema::instruction::Instruction;
+use schema::keys::Key;
+use schema::limit::Limit;
+use schema::names::HostName;
+use schema::plan::Phase;
+use schema::records::Report;
+use schema::snapshot::KeySnapshot;
+use schema::time::{BootMillis, EpochSeconds, Now};
+use schema::verdict::{HostVerdict, WaitingOn};
+use schema::writes::claims::FoundClaims;
+use serde::Serialize;
+
+/// Number of holders of a limit that are shown.
+pub const HOLDERS_SHOWN: usize = 10;
+
+/// What the limits of the rollout mean for a host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct HostRollout {
+    /// Why the host cannot start now; `None` if it can, or has nothing to start.
+    pub held_back_by: Option<String>,
+    /// When that is expected to end, if it ends by itself.
+    #[serde(serialize_with = "as_rfc3339")]
+    pub held_until: Option<EpochSeconds>,
+    /// The claims of other hosts that keep it waiting.
+    pub held_by: Vec<ClaimView>,
+    /// The claims that it holds.
+    pub claims: Vec<HeldClaimView>,
+    /// True if it is held back because the rollout is halted.
+    #[serde(skip)]
+    pub is_halted: bool,
+}
+
+/// A limit of which no number is free, and the hosts that hold its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FullLimit {
+    /// The limit.
+    pub limit: Limit,
+    /// The hosts.
+    pub holders: Vec<HostName>,
+}
+
+impl HostRollout {
+    /// Returns the instruction on which a host waits at the limits of the rollout; `None` if it does not. `found`
+    /// holds the keys of the host, and those of the instruction.
+    pub fn waits_at_limits(host: &HostName, found: &KeySnapshot) -> Option<Instruction> {
+        let report = found.get(&Key::Report(host.clone()));
+        let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok())?;
+        // A host that waits for a service is not at the limits yet.
+        let waits = match report.verdict {
+            HostVerdict::Waiting { on } => matches!(
+                on,
+                WaitingOn::Limit { .. }
+                    | WaitingOn::Stage { .. }
+                    | WaitingOn::Window { .. }
+                    | WaitingOn::Operator { .. }
+            ),
+            _ => report.phase == Phase::Start,
+        };
+        Instruction::find(found).filter(|_| waits)
+    }
+
+    /// Returns what it means for a host that waits for nothing in the rollout.
+    pub fn of_claims(held: &FoundClaims) -> Self {
+        Self { claims: held.held().iter().map(HeldClaimView::from).collect(), ..Self::default() }
+    }
+
+    /// Returns what it means for a host that waits on this instruction, without the claims of others, and the limit that
+    /// is full, if one is. `found` holds what [`first_reads`](crate::rollout::first_reads) and
+    /// [`second_reads`](crate::rollout::second_reads) name.
+    pub fn new(
+        host: &HostName,
+        held: &FoundClaims,
+        instruction: &Instruction,
+        found: &KeySnapshot,
+        now: EpochSeconds,
+    ) -> (Self, Option<FullLimit>) {
+        let now = Now { boot: BootMillis(0), wall: now };
+        let view = RolloutView::new(host, (instruction.order, &instruction.version), found, now);
+        // The report does not say whether the host needs claims; one that waits does.
+        let obstacle = view.permit(held, Need::Claims, now).err();
+        let full = match &obstacle {
+            Some(Obstacle::Full { limit, holders, .. }) => {
+                Some(FullLimit { limit: limit.clone(), holders: holders.clone() })
+            }
+            _ => None,
+        };
+        let rollout = Self {
+            held_until: obstacle.as_ref().and_then(Obstacle::ends),
+            is_halted: matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. })),
+            held_back_by: obstacle.map(|obstacle| obstacle.to_string()),
+            ..Self::of_claims(held)
+        };
+        (rollout, full)
+    }
+
+    /// Returns what it means for a host, from the whole store.
+    pub fn of(host: &HostName, found: &KeySnapshot, now: EpochSeconds) -> Self {
+        let held = FoundClaims::read(host, found);
+        let Some(instruction) = Self::waits_at_limits(host, found) else { return Self::of_claims(&held) };
+        let (rollout, full) = Self::new(host, &held, &instruction, found, now);
+        let held_by = full.iter().flat_map(|full| ClaimView::of_limit(&full.limit, found));
+        Self { held_by: held_by.take(HOLDERS_SHOWN).collect(), ..rollout }
+    }
+}
