@@ -34,7 +34,6 @@ mod metrics;
 mod refusal;
 mod results;
 mod runs;
-mod server;
 mod shared;
 mod state_metrics;
 
@@ -42,25 +41,35 @@ pub(crate) use answers::AnswerCache;
 pub(crate) use shared::Shared;
 pub(crate) use state_metrics::StateMetrics;
 
+use crate::socket::Peer;
 use crate::templates::TemplateStates;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
+use http_server::{Limits, OwnNames, require_own_name};
 use refusal::ErrorResponse;
 use rustix::fs::Gid;
 use schema::names::HostName;
-use server::Connection;
 use shared::json_body;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 /// Longest body of a request, in bytes; only results of checks have a body.
 const BODY_MAX_BYTES: usize = 64 * 1024;
+
+/// How many connections each listener has. Clients wait for a change of the catalog.
+const LIMITS: Limits = Limits { connections: 512, waiting: 64 };
+
+/// The refusal of a request by a name that is not the server's.
+const FOREIGN_NAME: &str =
+    "the Host header must be a local address, the name of this host, or one of http.names\n";
+
+/// An open connection, with the user at the other end if it is one of the Unix socket.
+type Connection = http_server::Connection<Option<Peer>>;
 
 fn read_routes() -> Router<Shared> {
     Router::new()
@@ -116,11 +125,15 @@ pub(crate) fn serve(
     if open.fleet_lock {
         router = router.merge(fleet_lock_routes());
     }
-    let own = Arc::new(OwnNames { address: bound.ip(), names: open.names });
-    let router = router.layer(from_fn_with_state(own, require_own_name));
+    let own = OwnNames {
+        address: bound.ip(),
+        names: open.names.iter().map(ToString::to_string).collect(),
+        refusal: (StatusCode::FORBIDDEN, FOREIGN_NAME),
+    };
+    let router = router.layer(from_fn_with_state(Arc::new(own), require_own_name));
     let router = router.layer(from_fn_with_state((shared.metrics.clone(), "tcp"), metrics::count));
     let router = router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared);
-    Ok(server::serve(listener, router, stop))
+    Ok(http_server::serve(listener, LIMITS, |_| None::<Peer>, router, stop))
 }
 
 /// Serves on a Unix socket of a group until `stop` is true. Every user that may open the socket may
@@ -147,7 +160,7 @@ pub(crate) async fn serve_socket(
         .merge(private)
         .layer(from_fn_with_state((shared.metrics.clone(), "socket"), metrics::count))
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
-    server::serve(listener, router.with_state(shared), stop).await;
+    http_server::serve(listener, LIMITS, Peer::of, router.with_state(shared), stop).await;
 }
 
 /// Rejects requests of users other than root, the agent's user and members of the group. The mode of the socket is not enough,
@@ -169,40 +182,6 @@ async fn require_user(
             ErrorResponse::Rejected(StatusCode::FORBIDDEN, text).into_response()
         }
     }
-}
-
-/// What a client may call the server.
-#[derive(Debug)]
-struct OwnNames {
-    /// The address on which it listens.
-    address: IpAddr,
-    /// Names besides `localhost`.
-    names: Vec<HostName>,
-}
-
-/// Rejects a request unless its Host header is one of the server's own names. Otherwise a page in a browser could read
-/// the answers by a name that it made point to this host (DNS rebinding).
-async fn require_own_name(State(own): State<Arc<OwnNames>>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-    if is_own(host, &own) {
-        return next.run(request).await;
-    }
-    let why = "the Host header must be a local address, the name of this host, or one of http.names\n";
-    (StatusCode::FORBIDDEN, why).into_response()
-}
-
-/// True if the Host header is a local address or one of the names, alone or with a port.
-fn is_own(host: &str, OwnNames { address: bound, names }: &OwnNames) -> bool {
-    let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok();
-    let is_mine = |a: IpAddr| a.is_loopback() || a == *bound || bound.is_unspecified();
-    if let Some((address, rest)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-        let has_port = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
-        return has_port && address.parse::<Ipv6Addr>().is_ok_and(|a| is_mine(a.into()));
-    }
-    let (name, has_port) = host.split_once(':').map_or((host, true), |(name, port)| (name, is_port(port)));
-    let is_address = name.parse::<Ipv4Addr>().is_ok_and(|a| is_mine(a.into()));
-    let is_name = |own: &str| name.eq_ignore_ascii_case(own);
-    has_port && (is_address || is_name("localhost") || names.iter().any(|own| is_name(own.as_str())))
 }
 
 async fn show_status(State(shared): State<Shared>) -> Result<Response, ErrorResponse> {
@@ -236,49 +215,5 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the store has not been listed yet\n")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_header_is_a_local_address_or_an_own_name_with_a_port_or_none() {
-        let own = |address: [u8; 4]| {
-            let names = ["web-1", "web-1.example.org"].map(|name| HostName::new(name).unwrap());
-            OwnNames { address: IpAddr::from(address), names: names.into() }
-        };
-        for (host, expected) in [
-            ("localhost", true),
-            ("LOCALHOST:8580", true),
-            ("127.0.0.1", true),
-            ("127.0.0.1:80", true),
-            ("10.0.0.5:80", true),
-            ("[::1]", true),
-            ("[::1]:80", true),
-            ("", false),
-            ("evil.example", false),
-            ("10.0.0.6", false),
-            ("localhost:80@evil.com", false),
-            ("localhost:99999", false),
-            ("localhost:", false),
-            ("localhost:+80", false),
-            ("localhost:80:80", false),
-            ("user@localhost", false),
-            ("[::1]x", false),
-            ("[::1]:x", false),
-            ("[127.0.0.1]", false),
-            ("[::1", false),
-            ("localhost.", false),
-            ("web-1", true),
-            ("WEB-1:8580", true),
-            ("web-1.example.org:8580", true),
-            ("web-1.evil.example", false),
-            ("web-2", false),
-        ] {
-            assert_eq!(is_own(host, &own([10, 0, 0, 5])), expected, "{host}");
-        }
-        assert!(is_own("10.0.0.6", &own([0, 0, 0, 0])), "bound to every address");
     }
 }

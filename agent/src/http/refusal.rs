@@ -2,6 +2,7 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_server::TooManyWait;
 
 /// An error as the answer to a request.
 #[derive(Debug)]
@@ -14,6 +15,12 @@ pub(super) enum ErrorResponse {
 
 /// How long a client must wait before the next attempt, in seconds.
 const LATER_SECONDS: &str = "5";
+
+impl From<TooManyWait> for ErrorResponse {
+    fn from(_: TooManyWait) -> Self {
+        Self::Busy("too many questions wait already")
+    }
+}
 
 impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {

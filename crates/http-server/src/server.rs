@@ -1,8 +1,6 @@
 //! Connections, with limits on their number, on the time for a request and its answer, and on
 //! sizes.
 
-use super::refusal::ErrorResponse;
-use crate::socket::Peer;
 use axum::Router;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,10 +14,15 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Maximum number of open connections; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 512;
-/// Maximum number of connections that wait for a change of the catalog.
-const WAITING_MAX: usize = 64;
+/// How many connections a server has at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections; further ones wait to be accepted.
+    pub connections: usize,
+    /// Open connections whose clients wait for a change, and on which no time limit holds meanwhile.
+    pub waiting: usize,
+}
+
 /// Time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit from the end of the head to the last byte of the answer, without the time that the
@@ -35,11 +38,14 @@ const BUFFER_MAX_BYTES: usize = 32 * 1024;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A listener that accepts connections.
-pub(super) trait Source {
+pub trait Source: Send {
+    /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    async fn accept(&self) -> io::Result<Self::Stream>;
-    /// Returns the user at the other end, if it can be known.
-    fn peer(stream: &Self::Stream) -> Option<Peer>;
+    /// Waits for the next connection. It may be cancelled without losing one.
+    ///
+    /// # Errors
+    /// Returns the system's error if the connection cannot be accepted.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
 impl Source for TcpListener {
@@ -49,9 +55,6 @@ impl Source for TcpListener {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
-    fn peer(_: &Self::Stream) -> Option<Peer> {
-        None
-    }
 }
 
 impl Source for UnixListener {
@@ -59,44 +62,46 @@ impl Source for UnixListener {
     async fn accept(&self) -> io::Result<Self::Stream> {
         self.accept().await.map(|(stream, _)| stream)
     }
-    fn peer(stream: &Self::Stream) -> Option<Peer> {
-        Peer::of(stream)
-    }
 }
 
-/// An open connection.
+/// An open connection. A handler gets it as an extension of the request: `Extension<Arc<Connection<P>>>`.
 #[derive(Debug)]
-pub(super) struct Connection {
-    /// The time at which the last request began; `None` while it waits for a change of the catalog.
+pub struct Connection<P = ()> {
+    /// The time at which the last request began; `None` while its client waits for a change.
     since: watch::Sender<Option<Instant>>,
     let_go: Notify,
     waits: Arc<Semaphore>,
-    /// The user at the other end of a Unix socket.
-    pub(super) peer: Option<Peer>,
+    /// What the listener knows of the program at the other end.
+    pub peer: P,
 }
 
-/// A request that waits for a change of the catalog; the wait ends when this is dropped.
-pub(super) struct Waiting {
-    connection: Arc<Connection>,
+/// A request whose client waits for a change; the wait ends when this is dropped.
+pub struct Waiting<P = ()> {
+    connection: Arc<Connection<P>>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for Waiting {
+/// As many clients wait already as may wait at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyWait;
+
+impl<P> Drop for Waiting<P> {
     fn drop(&mut self) {
         self.connection.begin();
     }
 }
 
-impl Connection {
+impl<P> Connection<P> {
     fn begin(&self) {
         self.since.send_replace(Some(Instant::now()));
     }
 
-    /// Marks the connection as waiting because its client asked to wait, so that this time does not
-    /// count.
-    pub(super) fn wait(self: Arc<Self>) -> Result<Waiting, ErrorResponse> {
-        let place = self.waits.clone().try_acquire_owned();
-        let place = place.map_err(|_| ErrorResponse::Busy("too many questions wait already"))?;
+    /// Marks the connection as waiting because its client wants to wait, so that this time does not count.
+    ///
+    /// # Errors
+    /// Returns an error if as many clients wait as may.
+    pub fn wait(self: Arc<Self>) -> Result<Waiting<P>, TooManyWait> {
+        let place = self.waits.clone().try_acquire_owned().map_err(|_| TooManyWait)?;
         self.since.send_replace(None);
         Ok(Waiting { connection: self, _place: place })
     }
@@ -125,15 +130,15 @@ impl Connection {
     }
 }
 
-struct OpenConnections {
+struct OpenConnections<P> {
     places: Arc<Semaphore>,
     waits: Arc<Semaphore>,
-    all: Vec<Weak<Connection>>,
+    all: Vec<Weak<Connection<P>>>,
 }
 
-impl OpenConnections {
-    fn new() -> Self {
-        let (places, waits) = (Semaphore::new(CONNECTIONS_MAX), Semaphore::new(WAITING_MAX));
+impl<P> OpenConnections<P> {
+    fn new(limits: Limits) -> Self {
+        let (places, waits) = (Semaphore::new(limits.connections), Semaphore::new(limits.waiting));
         Self { places: Arc::new(places), waits: Arc::new(waits), all: Vec::new() }
     }
 
@@ -168,7 +173,7 @@ impl OpenConnections {
         }
     }
 
-    fn add(&mut self, peer: Option<Peer>) -> Arc<Connection> {
+    fn add(&mut self, peer: P) -> Arc<Connection<P>> {
         let connection = Arc::new(Connection {
             since: watch::channel(Some(Instant::now())).0,
             let_go: Notify::new(),
@@ -180,9 +185,16 @@ impl OpenConnections {
     }
 }
 
-/// Serves until `stop` is true. Open requests may finish.
-pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch::Receiver<bool>) {
-    let mut open = OpenConnections::new();
+/// Serves until `stop` is true. Open requests may finish. `peer` returns what a connection tells of the program at
+/// the other end.
+pub async fn serve<S: Source, P: Send + Sync + 'static>(
+    source: S,
+    limits: Limits,
+    peer: impl Fn(&S::Stream) -> P + Send,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut open = OpenConnections::new(limits);
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -201,7 +213,7 @@ pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch:
                 continue;
             }
         };
-        let (connection, router, mut stop) = (open.add(S::peer(&stream)), router.clone(), stop.clone());
+        let (connection, router, mut stop) = (open.add(peer(&stream)), router.clone(), stop.clone());
         connections.spawn(async move {
             serve_connection(stream, router, &connection, &mut stop).await;
             drop(place);
@@ -210,10 +222,10 @@ pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch:
     while connections.join_next().await.is_some() {}
 }
 
-async fn serve_connection(
+async fn serve_connection<P: Send + Sync + 'static>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    connection: &Arc<Connection>,
+    connection: &Arc<Connection<P>>,
     stop: &mut watch::Receiver<bool>,
 ) {
     let routed = TowerToHyperService::new(router);
