@@ -1,8 +1,7 @@
 //! The catalog over HTTP.
 
-use super::Connection;
 use super::refusal::ErrorResponse;
-use super::shared::{Shared, json_body};
+use super::shared::{Connection, Shared, json_body};
 use crate::catalog::CatalogSnapshot;
 use crate::checks::CheckView;
 use axum::Extension;

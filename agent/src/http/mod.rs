@@ -53,7 +53,7 @@ use http_server::{Limits, OwnNames, require_own_name};
 use refusal::ErrorResponse;
 use rustix::fs::Gid;
 use schema::names::HostName;
-use shared::json_body;
+use shared::{Connection, json_body};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -67,9 +67,6 @@ const LIMITS: Limits = Limits { connections: 512, waiting: 64 };
 /// The refusal of a request by a name that is not the server's.
 const FOREIGN_NAME: &str =
     "the Host header must be a local address, the name of this host, or one of http.names\n";
-
-/// An open connection, with the user at the other end if it is one of the Unix socket.
-type Connection = http_server::Connection<Option<Peer>>;
 
 fn read_routes() -> Router<Shared> {
     Router::new()

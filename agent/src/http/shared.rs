@@ -6,6 +6,7 @@ use crate::checks::CheckRegistry;
 use crate::local_claims::LocalClaims;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
+use crate::socket::Peer;
 use crate::status::Status;
 use crate::step::Runs;
 use crate::templates::TemplateStates;
@@ -15,6 +16,9 @@ use axum::response::{IntoResponse, Response};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// An open connection, with the user at the other end if it is one of the Unix socket.
+pub(super) type Connection = http_server::Connection<Option<Peer>>;
 
 /// The data that the handlers show, and the check registry, which takes results.
 #[derive(Clone)]

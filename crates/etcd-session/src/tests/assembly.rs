@@ -61,31 +61,31 @@ impl Follower {
     }
 
     fn values(&self) -> BTreeMap<String, Vec<u8>> {
-        let entries = &self.assembly.picture().entries;
+        let entries = &self.assembly.snapshot().entries;
         entries.iter().map(|(key, entry)| (key.clone(), entry.value.clone())).collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_picture_reaches_a_change_of_one_range_at_once() {
+async fn the_snapshot_reaches_a_change_of_one_range_at_once() {
     let mut fixture = Fixture::new().await;
     let first = fixture.put(&value("a"), "1").await;
     let mut follower = Follower::start(&fixture);
-    follower.until("the first", |f| f.assembly.picture().revision >= first).await;
+    follower.until("the first", |f| f.assembly.snapshot().revision >= first).await;
     let begin = tokio::time::Instant::now();
     for revision in 1..20 {
         let key = if revision % 2 == 0 { value("b") } else { listing("h") };
         let written = fixture.put(&key, &revision.to_string()).await;
-        follower.until("a change", |f| f.assembly.picture().revision >= written).await;
+        follower.until("a change", |f| f.assembly.snapshot().revision >= written).await;
         assert_eq!(follower.values()[&key.to_string()], revision.to_string().into_bytes());
     }
     // The feeds request progress by themselves only after 15 s.
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
-/// Whatever happens to the connection and the history, the picture is the store at its revision.
+/// Whatever happens to the connection and the history, the snapshot is the store at its revision.
 #[tokio::test(start_paused = true)]
-async fn the_picture_is_never_a_mixture_of_revisions() {
+async fn the_snapshot_is_never_a_mixture_of_revisions() {
     for seed in 0..20 {
         let mut random = super::feed::Random(seed);
         let mut fixture = Fixture::new().await;
@@ -124,7 +124,7 @@ async fn the_picture_is_never_a_mixture_of_revisions() {
                         tokio::time::timeout_at(until, follower.events.recv()).await
                     {
                         follower.take(number, event);
-                        let revision = follower.assembly.picture().revision;
+                        let revision = follower.assembly.snapshot().revision;
                         let known = history.range(..=revision).next_back().map(|(_, keys)| keys);
                         assert_eq!(Some(&follower.values()), known, "seed {seed}, step {step}");
                     }
@@ -134,7 +134,7 @@ async fn the_picture_is_never_a_mixture_of_revisions() {
         fixture.store.set_link(Link::Open);
         let last = fixture.put(&value("end"), "1").await;
         model.insert(value("end").to_string(), b"1".to_vec());
-        follower.until(&format!("seed {seed}"), |f| f.assembly.picture().revision >= last).await;
+        follower.until(&format!("seed {seed}"), |f| f.assembly.snapshot().revision >= last).await;
         assert_eq!(follower.values(), model, "seed {seed}");
     }
 }
@@ -146,13 +146,13 @@ async fn a_store_that_went_back_is_followed_from_a_new_history_on() {
     let backup = fixture.store.backup();
     let mut follower = Follower::start(&fixture);
     let last = fixture.put(&value("new"), "1").await;
-    follower.until("the store", |f| f.assembly.picture().revision >= last).await;
+    follower.until("the store", |f| f.assembly.snapshot().revision >= last).await;
     fixture.restore(backup).await;
     follower.until("the restored store", |f| f.went_back_to.is_some()).await;
-    assert!(follower.values().contains_key(&value("new").to_string()), "the last picture stays");
+    assert!(follower.values().contains_key(&value("new").to_string()), "the last snapshot stays");
     session(&fixture).begin_history(follower.went_back_to.expect("a revision"));
     let mut follower = Follower::start(&fixture);
-    follower.until("its keys", |f| f.assembly.picture().revision > 0).await;
+    follower.until("its keys", |f| f.assembly.snapshot().revision > 0).await;
     assert_eq!(follower.values().keys().collect::<Vec<_>>(), [&value("old").to_string()]);
 }
 

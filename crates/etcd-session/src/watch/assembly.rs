@@ -1,12 +1,12 @@
-//! Puts what several feeds send together into one picture of the store, which moves from revision to revision. The
-//! picture is at a revision only when every feed has sent all changes up to it.
+//! Puts what several feeds send together into one snapshot of the store, which moves from revision to revision. The
+//! snapshot is at a revision only when every feed has sent all changes up to it.
 
 use super::feed::FeedEvent;
 use schema::reads::Keys;
 use schema::snapshot::{Entry, KeySnapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a feed sent about a revision that the picture has not reached.
+/// What a feed sent about a revision that the snapshot has not reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pending {
     /// A change; the entry is `None` for a deleted key.
@@ -32,24 +32,24 @@ struct Part {
 #[derive(Debug, Clone)]
 pub struct Assembly {
     parts: Vec<Part>,
-    picture: KeySnapshot,
+    snapshot: KeySnapshot,
     pending: BTreeMap<i64, Vec<Pending>>,
 }
 
 impl Assembly {
-    /// Returns an empty picture of these keys. The feed with number N must follow the key or range at that place.
+    /// Returns an empty snapshot of these keys. The feed with number N must follow the key or range at that place.
     pub fn new(keys: impl IntoIterator<Item = Keys>) -> Self {
         let part = |keys| Part { keys, reached: None, gap: None, listing: BTreeMap::new(), connected: false };
         Self {
             parts: keys.into_iter().map(part).collect(),
-            picture: KeySnapshot::default(),
+            snapshot: KeySnapshot::default(),
             pending: BTreeMap::new(),
         }
     }
 
-    /// Returns the picture; its revision is 0 before the first one is complete.
-    pub fn picture(&self) -> &KeySnapshot {
-        &self.picture
+    /// Returns the snapshot; its revision is 0 before the first one is complete.
+    pub fn snapshot(&self) -> &KeySnapshot {
+        &self.snapshot
     }
 
     /// True if every feed is connected.
@@ -57,7 +57,7 @@ impl Assembly {
         self.parts.iter().all(|part| part.connected)
     }
 
-    /// Returns the feeds that are connected and have to send more before the picture can reach the newest revision
+    /// Returns the feeds that are connected and have to send more before the snapshot can reach the newest revision
     /// that another feed has sent.
     pub fn behind(&self) -> impl Iterator<Item = usize> {
         let newest = self.newest();
@@ -79,7 +79,7 @@ impl Assembly {
             Keys::One(_) => key == range,
             Keys::Below(_) => key.starts_with(&range),
         };
-        let there = self.picture.entries.range(range.clone()..);
+        let there = self.snapshot.entries.range(range.clone()..);
         let there = there.map(|(key, _)| key.as_str()).take_while(|key| key.starts_with(&range));
         let mut keys: BTreeSet<&str> = there.collect();
         for pending in self.pending.values().flatten() {
@@ -99,8 +99,8 @@ impl Assembly {
         match event {
             FeedEvent::InitApply(entries) => part.listing.extend(entries),
             FeedEvent::InitDone(revision) => {
-                // The picture may not have passed an earlier gap.
-                let earlier = part.gap.filter(|(_, after)| *after > self.picture.revision);
+                // The snapshot may not have passed an earlier gap.
+                let earlier = part.gap.filter(|(_, after)| *after > self.snapshot.revision);
                 let before = earlier.map_or(part.reached.unwrap_or(0), |(before, _)| before);
                 part.gap = Some((before, revision));
                 part.reached = Some(revision);
@@ -122,10 +122,10 @@ impl Assembly {
         }
     }
 
-    /// Moves the picture to the newest revision up to which everything is known. Returns the keys that were
-    /// changed, if only for a while; `None` if the picture did not move.
+    /// Moves the snapshot to the newest revision up to which everything is known. Returns the keys that were
+    /// changed, if only for a while; `None` if the snapshot did not move.
     pub fn advance(&mut self) -> Option<BTreeSet<String>> {
-        let revision = self.complete().filter(|revision| *revision > self.picture.revision)?;
+        let revision = self.complete().filter(|revision| *revision > self.snapshot.revision)?;
         let later = self.pending.split_off(&(revision + 1));
         let mut changed = BTreeSet::new();
         for pending in std::mem::replace(&mut self.pending, later).into_values().flatten() {
@@ -133,7 +133,7 @@ impl Assembly {
                 Pending::Change(key, entry) => self.set(key, entry, &mut changed),
                 Pending::List(number, list) => {
                     let range = self.parts[number].keys.to_string();
-                    let there = self.picture.entries.range(range.clone()..);
+                    let there = self.snapshot.entries.range(range.clone()..);
                     let there = there.map(|(key, _)| key).take_while(|key| key.starts_with(&range));
                     let gone: Vec<String> = there.filter(|key| !list.contains_key(*key)).cloned().collect();
                     gone.into_iter().for_each(|key| self.set(key, None, &mut changed));
@@ -141,7 +141,7 @@ impl Assembly {
                 }
             }
         }
-        self.picture.revision = revision;
+        self.snapshot.revision = revision;
         Some(changed)
     }
 
@@ -162,7 +162,7 @@ impl Assembly {
     }
 
     fn set(&mut self, key: String, entry: Option<Entry>, changed: &mut BTreeSet<String>) {
-        let entries = &mut self.picture.entries;
+        let entries = &mut self.snapshot.entries;
         if entries.get(&key) != entry.as_ref() {
             match entry {
                 Some(entry) => _ = entries.insert(key.clone(), entry),
@@ -221,7 +221,7 @@ mod tests {
         /// Each write puts or deletes one or two keys. Each turn lets one feed go on: it sends changes and progress,
         /// or a list after a compaction.
         #[test]
-        fn the_picture_is_the_store_at_its_revision(
+        fn the_snapshot_is_the_store_at_its_revision(
             writes in prop::collection::vec((0..5usize, 0..5usize, any::<bool>()), 1..30),
             turns in prop::collection::vec((0..3usize, 0..8usize, 0..6u8), 1..60),
         ) {
@@ -253,12 +253,12 @@ mod tests {
                 };
                 reached[number] = Some(to);
                 events.into_iter().for_each(|event| assembly.take(number, event));
-                let before = assembly.picture().clone();
+                let before = assembly.snapshot().clone();
                 let changed = assembly.advance();
-                let picture = assembly.picture();
-                let expected = &history[usize::try_from(picture.revision).unwrap()];
-                prop_assert_eq!(&picture.entries, expected);
-                let differs = |key: &str| before.entries.get(key) != picture.entries.get(key);
+                let snapshot = assembly.snapshot();
+                let expected = &history[usize::try_from(snapshot.revision).unwrap()];
+                prop_assert_eq!(&snapshot.entries, expected);
+                let differs = |key: &str| before.entries.get(key) != snapshot.entries.get(key);
                 let differing: BTreeSet<String> =
                     KEYS.iter().map(|(key, _)| *key).filter(|key| differs(key)).map(str::to_owned).collect();
                 prop_assert!(differing.is_subset(&changed.unwrap_or_default()));
@@ -266,7 +266,7 @@ mod tests {
                 let count = history[to].keys().filter(of_part).count();
                 prop_assert_eq!(assembly.sent(number), Some((i64::try_from(to).unwrap(), count)));
             }
-            prop_assert_eq!(assembly.picture().revision, i64::try_from(newest).unwrap());
+            prop_assert_eq!(assembly.snapshot().revision, i64::try_from(newest).unwrap());
         }
     }
 
@@ -287,6 +287,6 @@ mod tests {
         assembly.take(0, FeedEvent::Progress(6));
         assembly.take(2, FeedEvent::Progress(7));
         assert_eq!(assembly.advance(), Some(BTreeSet::from(["/orchestrate/a".to_owned()])));
-        assert_eq!(assembly.picture().revision, 6);
+        assert_eq!(assembly.snapshot().revision, 6);
     }
 }

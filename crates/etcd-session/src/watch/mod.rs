@@ -1,5 +1,5 @@
 //! Following keys: `mirror` keeps a few single keys, `feed` sends a range to its consumer, `collect` makes lists and
-//! changes of what a feed sends, and `assembly` puts several feeds together into one picture of the store.
+//! changes of what a feed sends, and `assembly` puts several feeds together into one snapshot of the store.
 
 mod assembly;
 mod collect;

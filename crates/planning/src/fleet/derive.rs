@@ -1,7 +1,8 @@
 //! Derives the verdict about a host from what the store contains about it, and about the fleet.
 
 use super::facts::HostFacts;
-use super::state::{Fleet, FleetTarget};
+use super::state::Fleet;
+use super::target::FleetTarget;
 use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;

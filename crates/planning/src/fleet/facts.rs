@@ -1,8 +1,8 @@
-//! What the store contains about one host.
+//! What the store contains about hosts and their services.
 
 use schema::keys::StatusState;
-use schema::names::{StatusType, Version};
-use schema::records::{Driver, LiveClaim, Report, RosterEntry, StatusRecord};
+use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that the store contains about one host.
@@ -71,4 +71,11 @@ impl HostFacts {
             .filter(move |((kind, found), _)| *found == state && !(report_speaks && own.contains(kind)))
             .map(|((kind, _), record)| (kind, record.as_deref()))
     }
+}
+
+/// The critical services of hosts, and the maintenance that operators set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Services {
+    pub(super) critical: BTreeSet<(HostName, ServiceName)>,
+    pub(super) maintenance: BTreeMap<HostName, Maintenance>,
 }

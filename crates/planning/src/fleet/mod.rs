@@ -10,6 +10,7 @@ mod remaining;
 mod services;
 mod state;
 mod stuck;
+mod target;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -19,6 +20,7 @@ mod waits;
 pub use facts::HostFacts;
 pub use remaining::{Remaining, remaining};
 pub use services::FailedService;
-pub use state::{Fleet, FleetState, FleetTarget};
-pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};
+pub use state::Fleet;
+pub use target::FleetTarget;
+pub use verdict::{Blocked, FailedBy, FleetState, FleetVerdict, Running, Unaccounted, Waiting};
 pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};

@@ -1,81 +1,17 @@
 //! The fleet: what is known of each host, and the verdict about it. A fleet is built from all keys at once, or
 //! follows the keys one change after the other.
 
-use super::facts::HostFacts;
-use super::verdict::{FleetVerdict, Waiting};
+use super::facts::{HostFacts, Services};
+use super::target::FleetTarget;
+use super::verdict::{FleetState, FleetVerdict, Waiting};
 use schema::codec;
 use schema::frozen::FrozenBy;
 use schema::health::Health;
-use schema::instruction::{Epoch, Instruction};
 use schema::keys::{Key, read_freeze};
 use schema::names::{HostName, ServiceName, Version};
 use schema::records::{Maintenance, NameClash, StatusRecord};
-use schema::snapshot::Entry;
 use schema::verdict::WaitingOn;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-
-/// The desired version of the fleet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FleetTarget {
-    /// There is no instruction.
-    NotSet,
-    /// The value of `/current_version` is not a version.
-    Invalid {
-        /// The naming rule that the value breaks.
-        why: String,
-    },
-    /// An instruction.
-    Known {
-        /// The desired version.
-        version: Version,
-        /// The revision of `/current_version`.
-        revision: i64,
-    },
-}
-
-impl FleetTarget {
-    /// Reads the target from the entry of `/current_version`, as far as it counts in this epoch.
-    pub fn read(current_version: Option<&Entry>, epoch: Epoch) -> Self {
-        match epoch.instruction(current_version) {
-            Ok(Some(Instruction { version, order })) => Self::Known { version, revision: order.revision },
-            Ok(None) => Self::NotSet,
-            Err(why) => Self::Invalid { why },
-        }
-    }
-
-    /// Returns the desired version; `None` if there is no valid one.
-    pub fn version(&self) -> Option<&Version> {
-        if let Self::Known { version, .. } = self { Some(version) } else { None }
-    }
-}
-
-/// The state of the whole fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FleetState {
-    /// Every host runs the target.
-    Settled,
-    /// Some hosts are not at the target yet; none needs an operator.
-    Updating,
-    /// At least one host is lost, failed or blocked, or a host at the target waits for a service,
-    /// or a service does not work without an explanation.
-    Failing,
-    /// The state cannot be determined; see [`Fleet::unknown_reason`].
-    Unknown,
-}
-
-impl fmt::Display for FleetState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Settled => "settled",
-            Self::Updating => "updating",
-            Self::Failing => "failing",
-            Self::Unknown => "unknown",
-        })
-    }
-}
 
 /// The fleet at one revision.
 #[derive(Debug, Clone, PartialEq)]
@@ -439,13 +375,6 @@ impl Fleet {
     pub fn freezes(&self) -> impl Iterator<Item = &FrozenBy> {
         self.freezes.values()
     }
-}
-
-/// The critical services of hosts, and the maintenance that operators set.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Services {
-    pub(super) critical: BTreeSet<(HostName, ServiceName)>,
-    pub(super) maintenance: BTreeMap<HostName, Maintenance>,
 }
 
 /// Adds an item to a set, or takes it out of it.

@@ -1,4 +1,4 @@
-//! The verdict of a reader about a host.
+//! The verdict of a reader about a host, and the state of the whole fleet.
 
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -108,6 +108,32 @@ pub enum FleetVerdict {
     Running(Running),
     /// The target is installed and works.
     Ok,
+}
+
+/// The state of the whole fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FleetState {
+    /// Every host runs the target.
+    Settled,
+    /// Some hosts are not at the target yet; none needs an operator.
+    Updating,
+    /// At least one host is lost, failed or blocked, or a host at the target waits for a service,
+    /// or a service does not work without an explanation.
+    Failing,
+    /// The state cannot be determined; see [`Fleet::unknown_reason`](super::Fleet::unknown_reason).
+    Unknown,
+}
+
+impl fmt::Display for FleetState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Settled => "settled",
+            Self::Updating => "updating",
+            Self::Failing => "failing",
+            Self::Unknown => "unknown",
+        })
+    }
 }
 
 /// Why a host is unaccounted.

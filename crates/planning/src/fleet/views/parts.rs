@@ -1,6 +1,6 @@
 //! Parts of several views.
 
-use crate::fleet::state::FleetTarget;
+use crate::fleet::target::FleetTarget;
 use crate::text::rfc3339;
 use schema::keys::StatusState;
 use schema::names::{ServiceName, StatusType, Version};

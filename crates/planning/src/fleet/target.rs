@@ -1,0 +1,40 @@
+//! The desired version of the fleet.
+
+use schema::instruction::{Epoch, Instruction};
+use schema::names::Version;
+use schema::snapshot::Entry;
+
+/// The desired version of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FleetTarget {
+    /// There is no instruction.
+    NotSet,
+    /// The value of `/current_version` is not a version.
+    Invalid {
+        /// The naming rule that the value breaks.
+        why: String,
+    },
+    /// An instruction.
+    Known {
+        /// The desired version.
+        version: Version,
+        /// The revision of `/current_version`.
+        revision: i64,
+    },
+}
+
+impl FleetTarget {
+    /// Reads the target from the entry of `/current_version`, as far as it counts in this epoch.
+    pub fn read(current_version: Option<&Entry>, epoch: Epoch) -> Self {
+        match epoch.instruction(current_version) {
+            Ok(Some(Instruction { version, order })) => Self::Known { version, revision: order.revision },
+            Ok(None) => Self::NotSet,
+            Err(why) => Self::Invalid { why },
+        }
+    }
+
+    /// Returns the desired version; `None` if there is no valid one.
+    pub fn version(&self) -> Option<&Version> {
+        if let Self::Known { version, .. } = self { Some(version) } else { None }
+    }
+}
