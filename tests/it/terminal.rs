@@ -55,6 +55,9 @@ impl<'a> Terminal<'a> {
     /// Runs a command and returns the screen when it has ended, with its exit code in the last line.
     fn screen_after(&self, line: &str) -> String {
         self.press("clear");
+        // What is typed before the shell has cleared the screen is cleared too, and the output follows the prompt.
+        let is_clear = || matches!(self.screen().trim(), "#" | "$").then_some(());
+        wait::until("the screen is clear", is_clear, || self.history());
         self.press(&format!("{line}; echo \"ended with $?\""));
         // What was typed has no number there.
         let has_ended = |line: &str| {
