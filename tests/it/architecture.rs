@@ -72,6 +72,16 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
 }
 
 #[test]
+fn a_session_that_only_reads_has_no_call_that_writes() {
+    let source = read("crates/etcd-session/src/read_only.rs");
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    for call in ["put", "txn", "delete", "lease", "commit", "compact", "move_leader", "snapshot"] {
+        assert!(!code.contains(call), "{call} in read_only.rs");
+    }
+    assert!(code.contains("pub struct ReadOnlySession(Session);"), "the session inside is private");
+}
+
+#[test]
 fn a_file_of_more_than_400_lines_says_why() {
     let output =
         Command::new("git").args(["ls-files", "*.rs"]).current_dir(repository()).output().expect("git");

@@ -1,5 +1,5 @@
 //! A session that only reads, for programs that show the fleet and never change it. A test of the architecture forbids
-//! calls here that write, and any other session in such a program.
+//! calls here that write.
 
 use crate::config::{ConfigError, SessionConfig};
 use crate::error::StoreError;
