@@ -1,4 +1,4 @@
-//! What is read from the store in one transaction.
+//! What is read from the store in one transaction, and what is followed or granted as a whole.
 
 use crate::keys::{Key, Prefix};
 use std::fmt;

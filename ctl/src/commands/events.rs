@@ -98,7 +98,7 @@ async fn print_on(
             FeedEvent::Progress(_) => continue,
             FeedEvent::WentBack(revision) => {
                 return Err(Failure::cannot_tell(format!(
-                    "the store went back from revision {last} to {revision}: it was restored; start the command again"
+                    "the store went back to revision {revision}: it was restored; start the command again"
                 )));
             }
             FeedEvent::Connected(connected) => {
