@@ -126,7 +126,7 @@ fn check_session(settings: &Settings, places: &Places, found: &mut Findings) {
     let mut problems = config.problems();
     if let Some(user) = &settings.store.user {
         match config::password(settings) {
-            Ok(password) => problems.extend(SessionConfig::parse_user(user, password.as_deref()).err()),
+            Ok(password) => problems.extend(SessionConfig::parse_user(user, password).err()),
             Err(error) => found.add_error(places, "store.password_file", &format!("{error:#}")),
         }
     }

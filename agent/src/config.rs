@@ -3,7 +3,7 @@
 use crate::secrets::Secrets;
 use crate::trust;
 use anyhow::{Context, Result};
-use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
+use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
 use planning::settings;
 use planning::settings::{EntryKind, Settings, SettingsError, SettingsErrors, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
@@ -166,7 +166,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 pub fn session(settings: &Settings) -> Result<SessionConfig> {
     let mut config = session_without_user(settings);
     if let Some(user) = &settings.store.user {
-        config.user = Some(SessionConfig::parse_user(user, password(settings)?.as_deref())?);
+        config.user = Some(SessionConfig::parse_user(user, password(settings)?)?);
     }
     config.check()?;
     Ok(config)
@@ -175,16 +175,12 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
 /// Returns the configuration of the session, without the user and unchecked.
 pub(crate) fn session_without_user(settings: &Settings) -> SessionConfig {
     let store = &settings.store;
-    let endpoints = if let Some(path) = &store.endpoints_file {
-        EndpointSource::File(path.clone())
-    } else if let Some(domain) = &store.discovery_srv {
-        EndpointSource::Srv(domain.clone())
-    } else if let Some(url) = &store.discovery_url {
-        EndpointSource::Discovery { url: url.clone(), port: store.discovery_port }
-    } else {
-        EndpointSource::List(store.endpoints.clone().unwrap_or_else(|| vec!["127.0.0.1:2379".into()]))
-    };
-    let mut config = SessionConfig::new(endpoints);
+    let mut config = SessionConfig::new(EndpointSource::named(
+        store.endpoints_file.clone(),
+        store.discovery_srv.clone(),
+        store.discovery_url.clone().map(|url| (url, store.discovery_port)),
+        store.endpoints.clone(),
+    ));
     config.tls = TlsFiles { cacert: store.cacert.clone(), cert: store.cert.clone(), key: store.key.clone() };
     config.namespace = store.namespace.clone();
     config
@@ -194,12 +190,12 @@ pub(crate) fn session_without_user(settings: &Settings) -> SessionConfig {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
-pub(crate) fn password(settings: &Settings) -> Result<Option<String>> {
+pub(crate) fn password(settings: &Settings) -> Result<Option<Secret>> {
     let Some(path) = &settings.store.password_file else {
-        return Ok(["ORCHESTRATE_PASSWORD", "ETCDCTL_PASSWORD"].iter().find_map(|n| std::env::var(n).ok()));
+        let set = ["ORCHESTRATE_PASSWORD", "ETCDCTL_PASSWORD"].iter().find_map(|n| std::env::var(n).ok());
+        return Ok(set.map(Secret::new));
     };
-    let text = read_bounded(path).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
-    Ok(Some(text.trim_end_matches('\n').to_owned()))
+    Ok(Some(Secret::read_file(path)?))
 }
 
 /// Returns the secrets that must not be shown in the output of programs.

@@ -237,7 +237,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         published: published.clone(),
         templates,
         secrets: secrets.clone(),
-        answers: http::AnswerCache::default(),
+        answers: http_server::AnswerCache::default(),
         metrics: metrics.clone(),
         shown_metrics: Arc::new(metrics.registry(state_metrics)),
         runs: runs.clone(),

@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use crate::options::GlobalOptions;
 use crate::output::Format;
 use anyhow::anyhow;
-use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, SessionConfig, TlsFiles};
+use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, Secret, SessionConfig, TlsFiles};
 use schema::names::HostName;
 use schema::time::parse_duration;
 use std::path::PathBuf;
@@ -277,7 +277,7 @@ fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> 
 fn user(
     options: &GlobalOptions,
     get: &impl Fn(&str) -> Option<String>,
-) -> Result<Option<(String, etcd_session::Secret)>, Failure> {
+) -> Result<Option<(String, Secret)>, Failure> {
     let users = [options.user.clone(), get("ORCHESTRATE_USER"), get("ETCDCTL_USER")];
     let passwords = [options.password.clone(), get("ORCHESTRATE_PASSWORD"), get("ETCDCTL_PASSWORD")];
     let Some((origin, user)) = users.into_iter().enumerate().find_map(|(i, user)| Some((i, user?))) else {
@@ -285,7 +285,7 @@ fn user(
     };
     let usable = if user.contains(':') { origin + 1 } else { passwords.len() };
     let password = passwords.into_iter().take(usable).flatten().next();
-    Ok(Some(SessionConfig::parse_user(&user, password.as_deref())?))
+    Ok(Some(SessionConfig::parse_user(&user, password.map(Secret::new))?))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The catalog over HTTP.
 
-use super::refusal::ErrorResponse;
-use super::shared::{Connection, Shared, json_body};
+use super::shared::{Connection, Shared};
 use crate::catalog::CatalogSnapshot;
 use crate::checks::CheckView;
 use axum::Extension;
@@ -10,6 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use catalog::{Claim, Instance};
+use http_server::{ErrorResponse, json_body};
 use schema::health::Level;
 use schema::names::{ConfigName, HostName, ServiceName, Tag};
 use schema::time::parse_duration;

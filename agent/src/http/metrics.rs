@@ -1,17 +1,18 @@
 //! `/metrics`, and the count of requests.
 
 use super::shared::Shared;
-use crate::metrics::{Format, Metrics};
+use crate::metrics::Metrics;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_server::MetricsFormat;
 use prometheus_client::encoding::text::encode;
 
 /// Shows all metrics in the format that the client accepts.
 pub(super) async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let format = Format::accepted(accept);
+    let format = MetricsFormat::accepted(accept);
     let mut text = String::new();
     match encode(&mut text, &shared.shown_metrics) {
         Ok(()) => {

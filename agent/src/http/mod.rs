@@ -27,17 +27,14 @@
 //! Any program on this machine may send requests, so connections, the time of an answer and the
 //! total size of all answers are bounded.
 
-mod answers;
 mod catalog;
 mod claims;
 mod metrics;
-mod refusal;
 mod results;
 mod runs;
 mod shared;
 mod state_metrics;
 
-pub(crate) use answers::AnswerCache;
 pub(crate) use shared::Shared;
 pub(crate) use state_metrics::StateMetrics;
 
@@ -49,11 +46,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
-use http_server::{Limits, OwnNames, require_own_name};
-use refusal::ErrorResponse;
+use http_server::{ErrorResponse, Limits, OwnNames, json_body, require_own_name};
 use rustix::fs::Gid;
 use schema::names::HostName;
-use shared::{Connection, json_body};
+use shared::Connection;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;

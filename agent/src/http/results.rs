@@ -1,11 +1,11 @@
 //! Results of TTL checks, reported over HTTP.
 
-use super::refusal::ErrorResponse;
 use super::shared::Shared;
 use crate::checks::UnknownCheck;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use http_server::ErrorResponse;
 use schema::health::CheckStatus;
 use schema::names::CheckId;
 use serde::Deserialize;

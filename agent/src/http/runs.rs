@@ -1,11 +1,11 @@
 //! The runs of steps on this host, with their output, from which secrets are removed.
 
-use super::refusal::ErrorResponse;
-use super::shared::{Shared, json_body};
+use super::shared::Shared;
 use crate::step::list::Run;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use http_server::{ErrorResponse, json_body};
 use planning::text::rfc3339;
 use schema::names::Token;
 use schema::steps::StepEnd;

@@ -1,6 +1,5 @@
 //! The state that all handlers of requests share.
 
-use super::answers::AnswerCache;
 use crate::catalog::{Loaded, PublishedServices, Reader};
 use crate::checks::CheckRegistry;
 use crate::local_claims::LocalClaims;
@@ -10,15 +9,17 @@ use crate::socket::Peer;
 use crate::status::Status;
 use crate::step::Runs;
 use crate::templates::TemplateStates;
-use axum::body::Bytes;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use http_server::AnswerCache;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// An open connection, with the user at the other end if it is one of the Unix socket.
 pub(super) type Connection = http_server::Connection<Option<Peer>>;
+
+/// The version of the catalog that an answer was rendered from: generation, revision, and age in
+/// seconds.
+pub(super) type CatalogVersion = (u64, i64, u64);
 
 /// The data that the handlers show, and the check registry, which takes results.
 #[derive(Clone)]
@@ -36,7 +37,7 @@ pub(crate) struct Shared {
     pub templates: watch::Receiver<Arc<TemplateStates>>,
     /// The values that must not be shown.
     pub secrets: Secrets,
-    pub answers: AnswerCache,
+    pub answers: AnswerCache<CatalogVersion>,
     /// Counts requests.
     pub metrics: Metrics,
     /// All metrics, to be shown.
@@ -45,8 +46,4 @@ pub(crate) struct Shared {
     pub runs: Runs,
     /// Takes claims for programs of this machine.
     pub claims: LocalClaims,
-}
-
-pub(super) fn json_body(body: Bytes) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }

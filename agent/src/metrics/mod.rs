@@ -1,10 +1,7 @@
 //! The metrics of the agent, which `/metrics` shows: one registry, made at start. Counters and histograms rise
 //! where things happen; gauges are read from the state when they are shown (`http/state_metrics.rs`). `docs/metrics.md` lists all of them.
 
-mod format;
 mod process;
-
-pub(crate) use format::Format;
 
 use etcd_session::{RequestKind, StoreError};
 use planning::host::ValidationResult;

@@ -1,7 +1,8 @@
 //! Settings that say how to reach a store.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Text that must not be printed. `Debug` and `Display` show stars, so the text never gets into an
@@ -19,6 +20,22 @@ impl Secret {
     /// secret.
     pub fn redact(&self, text: &str) -> String {
         if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    }
+
+    /// Reads a file that holds nothing but the secret, with or without a line end.
+    ///
+    /// # Errors
+    /// Returns an error that names the file if it cannot be read, is no text or is longer than a secret can be.
+    pub fn read_file(path: &Path) -> Result<Self, SecretFileError> {
+        let failed = |why: String| SecretFileError { path: path.to_owned(), why };
+        let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+        let mut text = String::new();
+        let read = file.take(SECRET_MAX_BYTES + 1).read_to_string(&mut text);
+        let length = read.map_err(|error| failed(error.to_string()))?;
+        if u64::try_from(length).is_ok_and(|length| length > SECRET_MAX_BYTES) {
+            return Err(failed(format!("longer than {SECRET_MAX_BYTES} bytes")));
+        }
+        Ok(Self::new(text.trim_end_matches('\n')))
     }
 
     /// Returns the length of the text in bytes.
@@ -57,6 +74,17 @@ impl fmt::Display for Secret {
     }
 }
 
+/// Longest secret that is read from a file, in bytes.
+const SECRET_MAX_BYTES: u64 = 64 * 1024;
+
+/// Why the file of a secret cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {why}", .path.display())]
+pub struct SecretFileError {
+    path: PathBuf,
+    why: String,
+}
+
 /// Source of the list of endpoints. A source other than a list is looked up again after requests
 /// have failed on every endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +103,28 @@ pub enum EndpointSource {
         /// Client port of the members. It replaces the peer port of the registered URLs.
         port: u16,
     },
+}
+
+impl EndpointSource {
+    /// Returns the source that settings name: a file, a domain, or a discovery URL with the port of the members, else the
+    /// list. The store of this machine if they name none.
+    pub fn named(
+        file: Option<PathBuf>,
+        domain: Option<String>,
+        discovery: Option<(String, u16)>,
+        list: Option<Vec<String>>,
+    ) -> Self {
+        if let Some(path) = file {
+            return Self::File(path);
+        }
+        if let Some(domain) = domain {
+            return Self::Srv(domain);
+        }
+        if let Some((url, port)) = discovery {
+            return Self::Discovery { url, port };
+        }
+        Self::List(list.unwrap_or_else(|| vec!["127.0.0.1:2379".into()]))
+    }
 }
 
 /// Paths of the TLS files. The files are read again when they change.
@@ -158,9 +208,9 @@ impl SessionConfig {
     ///
     /// # Errors
     /// Returns [`ConfigError::NoPassword`] if no password is given.
-    pub fn parse_user(user: &str, password: Option<&str>) -> Result<(String, Secret), ConfigError> {
+    pub fn parse_user(user: &str, password: Option<Secret>) -> Result<(String, Secret), ConfigError> {
         match (user.split_once(':'), password) {
-            (_, Some(password)) => Ok((user.to_owned(), Secret::new(password))),
+            (_, Some(password)) => Ok((user.to_owned(), password)),
             (Some((name, password)), None) => Ok((name.to_owned(), Secret::new(password))),
             (None, None) => Err(ConfigError::NoPassword),
         }
@@ -217,6 +267,18 @@ mod tests {
         let secret = config.user.unwrap().1;
         assert_eq!(secret.to_string(), "***");
         assert_eq!(secret.redact("login root:canary ok"), "login root:*** ok");
+    }
+
+    #[test]
+    fn a_secret_is_read_from_a_file_without_its_line_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        std::fs::write(&file, "hush \n").unwrap();
+        assert!(Secret::read_file(&file).unwrap().is("hush "));
+        std::fs::write(&file, "x".repeat(70_000)).unwrap();
+        let error = Secret::read_file(&file).unwrap_err().to_string();
+        assert_eq!(error, format!("{}: longer than 65536 bytes", file.display()));
+        assert!(Secret::read_file(&directory.path().join("none")).is_err());
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod watch;
 
 pub use certificates::{certificate_ends, check_certificates};
 pub use commit::Committed;
-pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
+pub use config::{ConfigError, EndpointSource, Secret, SecretFileError, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
 pub use host_write::{HostWritten, Written};

@@ -3,6 +3,7 @@
 use crate::policy::{Leftovers, Policy};
 use crate::settings::services;
 use crate::settings::services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
+use crate::settings::store::{StoreFragment, StoreSettings};
 use schema::names::{HostName, Role, StepName, Version};
 use schema::records::Driver;
 use schema::time::Span;
@@ -46,24 +47,6 @@ pub(super) struct Fragment {
 pub(crate) const SUSPECT_AFTER: u32 = 3;
 /// The bounds of the delay after a failed attempt, in seconds, unless the settings of the host say otherwise.
 pub(crate) const BACKOFF_SECONDS: [u64; 2] = [30, 1800];
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct StoreFragment {
-    pub(super) endpoints: Option<Vec<String>>,
-    pub(super) endpoints_file: Option<PathBuf>,
-    pub(super) discovery_srv: Option<String>,
-    pub(super) discovery_url: Option<String>,
-    pub(super) discovery_port: Option<u16>,
-    pub(super) cacert: Option<PathBuf>,
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
-    pub(super) user: Option<String>,
-    pub(super) password_file: Option<PathBuf>,
-    pub(super) namespace: Option<String>,
-    pub(super) backstop: Option<Span>,
-    pub(super) live_lease: Option<Span>,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -137,58 +120,6 @@ pub(super) struct StepFragment {
     /// Known here so that a fragment can contain it; used and removed when fragments are merged.
     #[serde(default, rename = "replace")]
     _replace: bool,
-}
-
-/// Where the store is and how to reach it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSettings {
-    /// The endpoints, if they are listed.
-    pub endpoints: Option<Vec<String>>,
-    /// A file with one endpoint per line.
-    pub endpoints_file: Option<PathBuf>,
-    /// A DNS domain with SRV records of the store.
-    pub discovery_srv: Option<String>,
-    /// A discovery URL with its token.
-    pub discovery_url: Option<String>,
-    /// The client port of the hosts that the discovery URL finds.
-    pub discovery_port: u16,
-    /// File with the authorities that may sign the certificate of the store.
-    pub cacert: Option<PathBuf>,
-    /// File with the client certificate.
-    pub cert: Option<PathBuf>,
-    /// File with the key of the client certificate.
-    pub key: Option<PathBuf>,
-    /// The user name at the store.
-    pub user: Option<String>,
-    /// File with the password of the user.
-    pub password_file: Option<PathBuf>,
-    /// Prefix of every key.
-    pub namespace: String,
-    /// Mean time between two linearizable reads that check the mirror.
-    pub backstop: Duration,
-    /// How long the claim and the listing of a host remain when its agent is gone, in whole
-    /// seconds. The lease is renewed three times within this time.
-    pub live_lease: Duration,
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        Self {
-            endpoints: None,
-            endpoints_file: None,
-            discovery_srv: None,
-            discovery_url: None,
-            discovery_port: 2379,
-            cacert: None,
-            cert: None,
-            key: None,
-            user: None,
-            password_file: None,
-            namespace: String::new(),
-            backstop: Duration::from_secs(30),
-            live_lease: Duration::from_secs(30),
-        }
-    }
 }
 
 /// All settings of an agent.

@@ -1,7 +1,8 @@
 //! The first settings of a host: its name, and where its store is.
 
-use crate::settings::agent::{Settings, StoreSettings};
+use crate::settings::agent::Settings;
 use crate::settings::read::read;
+use crate::settings::store::StoreSettings;
 use schema::names::{HostName, Role};
 use std::collections::BTreeMap;
 use toml::{Table, Value};

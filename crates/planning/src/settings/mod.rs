@@ -1,5 +1,5 @@
-//! The settings of the agent. They are TOML fragments that are merged in name order (tables merge,
-//! arrays of tables append, other values replace) and then validated. All mistakes are reported, each
+//! The settings of the agent and of the observer. Those of the agent are TOML fragments that are merged in name order
+//! (tables merge, arrays of tables append, other values replace) and then validated. All mistakes are reported, each
 //! with its file, its line if that is known and, for an unknown name, the nearest known one.
 
 mod agent;
@@ -10,19 +10,23 @@ mod documented;
 mod error;
 mod initial;
 mod merge;
+mod observer;
 mod read;
 mod reload;
 mod services;
+mod store;
 #[cfg(test)]
 mod tests;
 mod validation;
 
 pub(crate) use agent::{BACKOFF_SECONDS, SUSPECT_AFTER};
-pub use agent::{LogFormat, Settings, StoreSettings, read_version_file};
+pub use agent::{LogFormat, Settings, read_version_file};
 pub use command::VERSION_PLACEHOLDER;
 pub use error::{SettingsError, SettingsErrors, name_of};
 pub use initial::Initial;
 pub use merge::is_secret_name;
+pub use observer::{ObserverSettings, read_observer};
 pub use read::{PlacedSettings, read, read_with_places};
 pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
+pub use store::StoreSettings;
 pub use validation::{EntryKind, Skipped, ValidationDirectory, ValidationRule};

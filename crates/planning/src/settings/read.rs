@@ -1,9 +1,7 @@
 //! Reads fragments, merges them and checks the result. Every mistake is found at once.
 
 use crate::policy::{Policy, Step, Steps};
-use crate::settings::agent::{
-    BACKOFF_SECONDS, Fragment, SUSPECT_AFTER, Settings, StepFragment, StoreFragment, StoreSettings,
-};
+use crate::settings::agent::{BACKOFF_SECONDS, Fragment, SUSPECT_AFTER, Settings, StepFragment};
 use crate::settings::command::{absolute, absolute_path, check_placeholders};
 use crate::settings::error::{Problems, SettingsError, SettingsErrors, name_of};
 use crate::settings::merge::Tree;
@@ -12,9 +10,6 @@ use catalog::mistakes;
 use schema::time::{Backoff, Span, format_duration};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Shortest live lease: etcd grants no shorter lease.
-const LIVE_LEASE_MIN: Duration = Duration::from_secs(2);
 
 /// Settings that remember where they are written.
 #[derive(Debug, Clone)]
@@ -94,7 +89,7 @@ pub fn read_with_places(fragments: &[(String, String)]) -> (Option<PlacedSetting
 /// Returns the settings of the merged fragments. If there is a problem, they are only good for
 /// finding further ones.
 fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
-    let store = store(fragment.store, problems);
+    let store = fragment.store.validate(problems);
     let steps = Steps {
         prefetch: steps("prefetch", fragment.prefetch, problems),
         apply: steps("apply", fragment.apply, problems),
@@ -181,49 +176,6 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
             reapply_after: span(attempts.reapply_after, 900),
             spread_window: span(attempts.spread_window, 0),
         },
-    }
-}
-
-fn store(fragment: StoreFragment, problems: &mut Problems) -> StoreSettings {
-    let ways = [
-        ("store.endpoints", fragment.endpoints.is_some()),
-        ("store.endpoints_file", fragment.endpoints_file.is_some()),
-        ("store.discovery_srv", fragment.discovery_srv.is_some()),
-        ("store.discovery_url", fragment.discovery_url.is_some()),
-    ];
-    let given: Vec<&str> = ways.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| *name).collect();
-    if let [_, second, ..] = given[..] {
-        let message = "give one of endpoints, endpoints_file, discovery_srv and discovery_url, not several";
-        problems.add(second, message);
-    }
-    if fragment.endpoints.as_ref().is_some_and(Vec::is_empty) {
-        problems.add("store.endpoints", "the list is empty; name one, for example \"http://127.0.0.1:2379\"");
-    }
-    for endpoint in fragment.endpoints.iter().flatten() {
-        problems.check("store.endpoints", checks::endpoint(endpoint));
-    }
-    if let Some(namespace) = &fragment.namespace {
-        problems.check("store.namespace", checks::namespace(namespace));
-    }
-    let default = StoreSettings::default();
-    let live_lease = fragment.live_lease.map_or(default.live_lease, |s| s.0);
-    if live_lease < LIVE_LEASE_MIN || live_lease.subsec_nanos() != 0 {
-        problems.add("store.live_lease", "must be whole seconds, and at least 2s");
-    }
-    StoreSettings {
-        live_lease,
-        endpoints: fragment.endpoints,
-        endpoints_file: fragment.endpoints_file,
-        discovery_srv: fragment.discovery_srv,
-        discovery_url: fragment.discovery_url,
-        discovery_port: fragment.discovery_port.unwrap_or(default.discovery_port),
-        cacert: fragment.cacert,
-        cert: fragment.cert,
-        key: fragment.key,
-        user: fragment.user,
-        password_file: fragment.password_file,
-        namespace: fragment.namespace.unwrap_or_default(),
-        backstop: fragment.backstop.map_or(default.backstop, |s| s.0).max(Duration::from_millis(100)),
     }
 }
 

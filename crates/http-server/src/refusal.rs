@@ -1,12 +1,12 @@
 //! Errors as answers to clients.
 
+use crate::server::TooManyWait;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use http_server::TooManyWait;
 
 /// An error as the answer to a request.
 #[derive(Debug)]
-pub(super) enum ErrorResponse {
+pub enum ErrorResponse {
     /// The request is refused with a status code and the reason.
     Rejected(StatusCode, String),
     /// There is no room for the request now.

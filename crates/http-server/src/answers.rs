@@ -2,8 +2,10 @@
 //! one is rendered at a time. Their total size is bounded, because a client that does not read
 //! keeps its answer in memory until its connection is closed.
 
-use super::refusal::ErrorResponse;
+use crate::refusal::ErrorResponse;
 use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
@@ -16,20 +18,17 @@ const KEPT_MAX: usize = 64;
 /// Limit of the total size of the cached answers, in KiB.
 const CACHED_MAX_KIB: usize = 16 * 1024;
 
-/// The version of the catalog that an answer was rendered from: generation, revision, and age in
-/// seconds.
-pub(super) type CatalogVersion = (u64, i64, u64);
-
-/// The cache of answers, one for all listeners; cheap to clone.
+/// The cache of answers, one for all listeners; cheap to clone. `M` identifies the data that an answer was rendered
+/// from; an answer from other data is rendered anew.
 #[derive(Debug, Clone)]
-pub(crate) struct AnswerCache {
+pub struct AnswerCache<M> {
     permits: Arc<Semaphore>,
-    cached: Arc<Mutex<CachedBodies>>,
+    cached: Arc<Mutex<CachedBodies<M>>>,
 }
 
 #[derive(Debug, Default)]
-struct CachedBodies {
-    moment: CatalogVersion,
+struct CachedBodies<M> {
+    moment: M,
     bodies: BTreeMap<String, Bytes>,
 }
 
@@ -45,7 +44,7 @@ impl AsRef<[u8]> for MeteredBody {
     }
 }
 
-impl Default for AnswerCache {
+impl<M: Default> Default for AnswerCache<M> {
     fn default() -> Self {
         Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX_KIB)), cached: Arc::default() }
     }
@@ -55,11 +54,14 @@ fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1024).min(IN_FLIGHT_MAX_KIB)
 }
 
-impl AnswerCache {
-    /// Returns the answer to a request about one version of the catalog.
-    pub(super) async fn cached_body(
+impl<M: Default + PartialEq + Copy + Send + 'static> AnswerCache<M> {
+    /// Returns the answer to a request about the data that `moment` identifies.
+    ///
+    /// # Errors
+    /// Returns [`ErrorResponse::Busy`] if there is no room for the answer.
+    pub async fn cached_body(
         &self,
-        moment: CatalogVersion,
+        moment: M,
         question: String,
         render: impl FnOnce() -> Vec<u8> + Send + 'static,
     ) -> Result<Bytes, ErrorResponse> {
@@ -97,7 +99,10 @@ impl AnswerCache {
     }
 
     /// Returns an answer for one client, which is not cached.
-    pub(super) async fn body(&self, body: &serde_json::Value) -> Result<Bytes, ErrorResponse> {
+    ///
+    /// # Errors
+    /// Returns [`ErrorResponse::Busy`] if there is no room for the answer.
+    pub async fn body(&self, body: &serde_json::Value) -> Result<Bytes, ErrorResponse> {
         let bytes = body.to_string().into_bytes();
         match self.metered(bytes) {
             Ok(body) => Ok(body),
@@ -118,6 +123,11 @@ impl AnswerCache {
             Err(_) => Err(bytes),
         }
     }
+}
+
+/// Returns an answer with this JSON.
+pub fn json_body(body: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 
 /// A format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum MetricsFormat {
     /// OpenMetrics 1.0, which Prometheus asks for first.
     OpenMetrics,
     /// Prometheus' own text format, version 0.0.4, which every other reader knows.
     Text,
 }
 
-impl Format {
+impl MetricsFormat {
     /// Returns the format for the `Accept` header of a request.
-    pub(crate) fn accepted(header: &str) -> Self {
+    pub fn accepted(header: &str) -> Self {
         let is_open = |part: &str| {
             let mut parameters = part.split(';').map(str::trim);
             let is_kind = parameters.next() == Some("application/openmetrics-text");
@@ -24,7 +24,7 @@ impl Format {
     }
 
     /// Returns the `Content-Type` of an answer.
-    pub(crate) fn content_type(self) -> &'static str {
+    pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -32,7 +32,7 @@ impl Format {
     }
 
     /// Returns a text in OpenMetrics' format in this one.
-    pub(crate) fn of_open_metrics(self, text: String) -> String {
+    pub fn of_open_metrics(self, text: String) -> String {
         match self {
             Self::OpenMetrics => text,
             Self::Text => plain(&text),
@@ -77,16 +77,17 @@ mod tests {
 
     #[test]
     fn a_client_gets_open_metrics_only_if_it_accepts_them() {
-        let check =
-            |header: &str, expected: Format| assert_eq!(Format::accepted(header), expected, "{header}");
-        check("", Format::Text);
-        check("*/*", Format::Text);
-        check("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", Format::Text);
-        check("application/openmetrics-text; version=1.0.0; q=0", Format::Text);
+        let check = |header: &str, expected: MetricsFormat| {
+            assert_eq!(MetricsFormat::accepted(header), expected, "{header}")
+        };
+        check("", MetricsFormat::Text);
+        check("*/*", MetricsFormat::Text);
+        check("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", MetricsFormat::Text);
+        check("application/openmetrics-text; version=1.0.0; q=0", MetricsFormat::Text);
         // What Prometheus sends.
         check(
             "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
-            Format::OpenMetrics,
+            MetricsFormat::OpenMetrics,
         );
     }
 
@@ -98,7 +99,7 @@ mod tests {
         let expected = "# HELP a_steps_total Steps done.\n# TYPE a_steps_total counter\na_steps_total{x=\"# HELP\"} 1\n\
              # HELP a_build_info The version.\n# TYPE a_build_info gauge\na_build_info{version=\"1\"} 1\n\
              # HELP a_seconds Time.\n# TYPE a_seconds histogram\na_seconds_sum 0.5\n";
-        assert_eq!(Format::Text.of_open_metrics(open.to_owned()), expected);
-        assert_eq!(Format::OpenMetrics.of_open_metrics(open.to_owned()), open);
+        assert_eq!(MetricsFormat::Text.of_open_metrics(open.to_owned()), expected);
+        assert_eq!(MetricsFormat::OpenMetrics.of_open_metrics(open.to_owned()), open);
     }
 }

@@ -1,0 +1,141 @@
+//! The settings of the observer: one file, because there are few.
+
+use super::agent::{LogFormat, LogFragment};
+use super::checks;
+use super::command::absolute_path;
+use super::error::{Problems, SettingsError, SettingsErrors, name_of};
+use super::store::{StoreFragment, StoreSettings};
+use catalog::mistakes;
+use schema::names::HostName;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Fragment {
+    store: StoreFragment,
+    http: HttpFragment,
+    log: LogFragment,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HttpFragment {
+    listen: Option<SocketAddr>,
+    names: Vec<HostName>,
+    token_file: Option<PathBuf>,
+    open_to_local_users: Option<bool>,
+}
+
+/// All settings of an observer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObserverSettings {
+    /// The store. What the agent alone uses has its default.
+    pub store: StoreSettings,
+    /// The address of the HTTP server, which is one of the machine itself.
+    pub http_listen: SocketAddr,
+    /// Names by which clients may ask the server, besides `localhost`.
+    pub http_names: Vec<HostName>,
+    /// The file with the token that clients show.
+    pub token_file: PathBuf,
+    /// True if every user of this machine may look without the token.
+    pub open_to_local_users: bool,
+    /// The log filter, in the syntax of `EnvFilter` of tracing.
+    pub log_level: String,
+    /// The format of the log on standard error.
+    pub log_format: LogFormat,
+}
+
+/// Reads the text of a settings file. `file` is its name, for messages.
+///
+/// # Errors
+/// Returns all mistakes, each with its line.
+pub fn read_observer(file: &str, text: &str) -> Result<ObserverSettings, SettingsErrors> {
+    let document = mistakes::read::<Fragment>(text);
+    let in_file = |mistake| SettingsError::in_file(file, mistake);
+    let mut errors: Vec<SettingsError> = document.mistakes.into_iter().map(in_file).collect();
+    let Some((fragment, table)) = document.content else { return Err(SettingsErrors(errors)) };
+    let mut problems = Problems::new(document.lost_tables);
+    let settings = validate(fragment, &mut problems);
+    errors.extend(problems.into_found().into_iter().map(|(path, message)| SettingsError {
+        file: file.to_owned(),
+        line: mistakes::line_of(text, table.get_ref(), &path),
+        setting: name_of(&path),
+        message,
+    }));
+    errors.sort_by_key(|error| error.line);
+    if errors.is_empty() { Ok(settings) } else { Err(SettingsErrors(errors)) }
+}
+
+/// Returns the settings. If there is a problem, they are only good for finding further ones.
+fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
+    let Fragment { store, http, log } = fragment;
+    for (setting, is_given) in
+        [("live_lease", store.live_lease.is_some()), ("backstop", store.backstop.is_some())]
+    {
+        if is_given {
+            problems.add(format!("store.{setting}"), "only the agent has this setting");
+        }
+    }
+    let store = store.validate(problems);
+    if store.user.as_ref().is_some_and(|user| !user.contains(':')) && store.password_file.is_none() {
+        problems.add("store.user", "the setting `password_file` is missing");
+    }
+    let http_listen = http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8590)));
+    if !http_listen.ip().is_loopback() {
+        let message = "must be an address of the machine itself, as in \"127.0.0.1:8590\": what the observer \
+                       sends is not encrypted";
+        problems.add("http.listen", message);
+    }
+    if let Some(path) = &http.token_file {
+        problems.check("http.token_file", absolute_path(path));
+    }
+    if let Some(level) = &log.level {
+        problems.check("log.level", checks::log_level(level));
+    }
+    ObserverSettings {
+        store,
+        http_listen,
+        http_names: http.names,
+        token_file: http.token_file.unwrap_or_else(|| "/var/lib/orchestrate-observer/token".into()),
+        open_to_local_users: http.open_to_local_users.unwrap_or(false),
+        log_level: log.level.unwrap_or_else(|| "info".into()),
+        log_format: log.format.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &[&str]) {
+        let errors = read_observer("o.toml", text).err().map_or(Vec::new(), |SettingsErrors(errors)| errors);
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{text}");
+    }
+
+    #[test]
+    fn every_mistake_of_the_file_is_named_with_its_line() {
+        check("", &[]);
+        check(
+            "[store]\nendpoints = [\"http://a:1\"]\n[http]\nlisten = \"[::1]:1\"\nnames = [\"ops\"]\n",
+            &[],
+        );
+        check(
+            "[store]\nlive_lease = \"9s\"\nuser = \"viewer\"\nnamespace = \"x\"\n[http]\nlisten = \"10.0.0.1:80\"\n\
+             token_file = \"token\"\ntoken_fil = 1\n[log]\nlevel = \"loud\"\n",
+            &[
+                "o.toml:2: store.live_lease: only the agent has this setting",
+                "o.toml:3: store.user: the setting `password_file` is missing",
+                "o.toml:4: store.namespace: must be empty or begin with a slash, without a slash at its end, not \
+                 \"x\"",
+                "o.toml:6: http.listen: must be an address of the machine itself, as in \"127.0.0.1:8590\": what \
+                 the observer sends is not encrypted",
+                "o.toml:7: http.token_file: \"token\" must be an absolute path",
+                "o.toml:8: unknown setting `token_fil`; did you mean `token_file`?",
+                "o.toml:10: log.level: must be \"error\", \"warn\", \"info\", \"debug\" or \"trace\", or a filter \
+                 such as \"info,agent=debug\", not \"loud\"",
+            ],
+        );
+    }
+}
