@@ -27,6 +27,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ("solo-etcd", &[]),
         ("simulator", &["schema", "planning", "solo-etcd"]),
         ("agent", &["schema", "catalog", "planning", "etcd-session", "archive", "http-server", "solo-etcd"]),
+        ("observer", &["schema", "catalog", "planning", "etcd-session", "http-server"]),
         ("ctl", &["schema", "catalog", "planning", "etcd-session"]),
         ("hiera-bridge", &["schema", "catalog"]),
         ("tests", &["schema", "catalog", "planning", "etcd-session", "archive", "simulator"]),
@@ -79,6 +80,26 @@ fn a_session_that_only_reads_has_no_call_that_writes() {
         assert!(!code.contains(call), "{call} in read_only.rs");
     }
     assert!(code.contains("pub struct ReadOnlySession(Session);"), "the session inside is private");
+}
+
+#[test]
+fn the_observer_knows_no_session_that_writes() {
+    let output = Command::new("git")
+        .args(["ls-files", "observer/*.rs"])
+        .current_dir(repository())
+        .output()
+        .expect("git");
+    let files = String::from_utf8(output.stdout).expect("text");
+    assert!(files.lines().count() > 10, "{files}");
+    for file in files.lines() {
+        let text = read(file);
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        for word in words {
+            let writes = ["Session", "Transaction", "Presence", "Committed", "writes", "etcd_client"];
+            assert!(!writes.contains(&word), "{word} in {file}");
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod manual;
 mod metrics;
 mod modules;
 mod network;
+mod observer;
 mod old_clients;
 mod old_upgrade;
 mod packages;

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 use tests::etcd::{Etcd, Tls};
 use tests::host::Host;
+use tests::observer::Observer;
 use tests::wait;
 
 /// A certificate authority of the test, created with openssl.
@@ -295,6 +296,17 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     assert_eq!(ask(&ops, &["hosts", "add", "h9"]).code, 0);
     let result = ask(&look, &["verify_hosts", "1", "h9", "--wait", "1s"]);
     assert!(result.code == 1 && result.err.contains("h9: lost: "), "{result:?}");
+    let files = [&authority.path("ca.crt"), &look.0, &look.1].map(|path| text(path));
+    let [cacert, cert, key] = &files;
+    let endpoints = etcd.endpoints();
+    let observer = Observer::start(&format!(
+        "endpoints = {endpoints:?}\ncacert = {cacert:?}\ncert = {cert:?}\nkey = {key:?}"
+    ));
+    observer.wait_for_health("fresh");
+    let works = |shown: &serde_json::Value| shown["services"][0]["functional_count"] == 1;
+    observer.wait_for("/v1/services", "the observer sees the service", works);
+    assert_eq!(observer.get("/v1/hosts/h1").json()["installed"], "1");
+    drop(observer);
     assert_eq!(ask(&look, &["drain", "h1", "--force"]).code, 2);
     for (arguments, code) in
         [(&["drain", "h1"][..], 3), (&["drain", "h1", "--force"], 0), (&["drain", "h1", "--off"], 0)]

@@ -10,6 +10,7 @@ pub mod etcd;
 pub mod host;
 pub mod laws;
 pub mod network;
+pub mod observer;
 pub mod process;
 pub mod proxy;
 pub mod raw;

@@ -5,11 +5,9 @@ use crate::checks::CheckRegistry;
 use crate::status::{Status, StatusTarget};
 use crate::templates::TemplateStates;
 use etcd_session::PresenceState;
+use http_server::MetricsEncoder;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use schema::health::CheckStatus;
 use schema::records::MaintenanceMode;
 use schema::verdict::VerdictKind;
@@ -33,42 +31,9 @@ impl fmt::Debug for StateMetrics {
     }
 }
 
-/// Writes gauges and counters one after the other.
-struct Encoder<'a>(DescriptorEncoder<'a>);
-
-impl Encoder<'_> {
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        let gauge = ConstGauge::new(value);
-        gauge.encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
-    }
-
-    fn flag(&mut self, name: &str, help: &str, value: bool) -> fmt::Result {
-        self.gauge(name, help, f64::from(u8::from(value)))
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let counter = ConstCounter::new(value);
-        counter.encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
-    }
-
-    /// Writes a gauge for each set of labels.
-    fn family<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (L, f64)>,
-    ) -> fmt::Result {
-        let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in values {
-            ConstGauge::new(value).encode(encoder.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-}
-
 impl Collector for StateMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let mut encoder = Encoder(encoder);
+        let mut encoder = MetricsEncoder(encoder);
         let status = self.status.borrow().clone();
         host(&status, &mut encoder)?;
         store(&status, &mut encoder)?;
@@ -78,7 +43,7 @@ impl Collector for StateMetrics {
     }
 }
 
-fn host(status: &Status, encoder: &mut Encoder<'_>) -> fmt::Result {
+fn host(status: &Status, encoder: &mut MetricsEncoder<'_>) -> fmt::Result {
     let verdicts = VerdictKind::OF_HOSTS.map(|kind| {
         let is_current = status.decision.as_ref().is_some_and(|decision| decision.verdict.kind() == kind);
         ([("verdict", kind.as_str())], f64::from(u8::from(is_current)))
@@ -101,7 +66,7 @@ fn host(status: &Status, encoder: &mut Encoder<'_>) -> fmt::Result {
     encoder.counter("passes", "Passes of the reconcile loop", status.passes)
 }
 
-fn store(status: &Status, encoder: &mut Encoder<'_>) -> fmt::Result {
+fn store(status: &Status, encoder: &mut MetricsEncoder<'_>) -> fmt::Result {
     let snapshot = &status.snapshot;
     encoder.flag("store_connected", "1 while the watch on the store is open", snapshot.connected)?;
     let revision = snapshot.followed.keys.revision;
@@ -124,7 +89,7 @@ fn store(status: &Status, encoder: &mut Encoder<'_>) -> fmt::Result {
 }
 
 impl StateMetrics {
-    fn maintenance(&self, encoder: &mut Encoder<'_>) -> fmt::Result {
+    fn maintenance(&self, encoder: &mut MetricsEncoder<'_>) -> fmt::Result {
         let marks = self.fencing.borrow().maintenance.clone();
         let labels =
             |how: MaintenanceMode, service: String| [("how", how.as_str().to_owned()), ("service", service)];
@@ -136,7 +101,7 @@ impl StateMetrics {
         encoder.family("maintenance_since_timestamp_seconds", help, values)
     }
 
-    fn catalog(&self, encoder: &mut Encoder<'_>) -> fmt::Result {
+    fn catalog(&self, encoder: &mut MetricsEncoder<'_>) -> fmt::Result {
         let shown = self.reader.snapshot();
         encoder.flag("catalog_connected", "1 while the catalog is followed", shown.connected)?;
         let help = "Time since the store last confirmed the catalog";
@@ -147,7 +112,7 @@ impl StateMetrics {
         encoder.gauge("catalog_retained_instances", help, retained as f64)
     }
 
-    fn services(&self, encoder: &mut Encoder<'_>) -> fmt::Result {
+    fn services(&self, encoder: &mut MetricsEncoder<'_>) -> fmt::Result {
         let errors = self.loaded.borrow().errors.len();
         encoder.gauge("service_file_errors", "Service files that cannot be used", errors as f64)?;
         let checks = self.registry.all();

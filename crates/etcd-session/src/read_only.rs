@@ -52,6 +52,25 @@ impl ReadOnlySession {
         self.0.begin_history(revision, 0);
     }
 
+    /// Returns a revision of the store that is not older than this call, by a read of these keys.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub async fn revision(&self, keys: &Keys, deadline: Deadline) -> Result<i64, StoreError> {
+        let from = self.0.full(keys).into_bytes();
+        let options = GetOptions::new().with_range(end_of(keys, &from)).with_keys_only().with_limit(1);
+        let found = self
+            .0
+            .call((RequestKind::Read, "read"), Repeat::Freely, deadline, |mut client| {
+                let (from, options) = (from.clone(), options.clone());
+                async move { client.get(from, Some(options)).await }
+            })
+            .await?;
+        let revision = found.header().map_or(0, |header| header.revision());
+        self.0.note_revision(revision);
+        Ok(revision)
+    }
+
     /// True if no key of these changed after the revision `since`, at which there were `count`, up to the revision
     /// `at`: none was written after `since`, and as many are there, so none was deleted either.
     ///
@@ -65,12 +84,8 @@ impl ReadOnlySession {
         deadline: Deadline,
     ) -> Result<bool, StoreError> {
         let from = self.0.full(keys).into_bytes();
-        let end = match keys {
-            Keys::One(_) => key_after(&from),
-            Keys::Below(_) => range_end(&from),
-        };
         let options = GetOptions::new()
-            .with_range(end)
+            .with_range(end_of(keys, &from))
             .with_keys_only()
             .with_limit(1)
             .with_min_mod_revision(since + 1)
@@ -99,5 +114,13 @@ impl ReadOnlySession {
     /// Returns the store's error.
     pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
         self.0.alarms(deadline).await
+    }
+}
+
+/// Returns the first key after those that begin with `from`.
+fn end_of(keys: &Keys, from: &[u8]) -> Vec<u8> {
+    match keys {
+        Keys::One(_) => key_after(from),
+        Keys::Below(_) => range_end(from),
     }
 }

@@ -3,12 +3,14 @@
 //! once for all clients; the formats of metrics.
 
 mod answers;
+mod metrics_encoder;
 mod metrics_format;
 mod own_names;
 mod refusal;
 mod server;
 
 pub use answers::{AnswerCache, json_body};
+pub use metrics_encoder::MetricsEncoder;
 pub use metrics_format::MetricsFormat;
 pub use own_names::{OwnNames, require_own_name};
 pub use refusal::ErrorResponse;

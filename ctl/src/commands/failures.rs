@@ -10,7 +10,6 @@
 
 use super::context::{Store, version_of};
 use super::fleet;
-use super::local::known_types;
 use super::running::{hosts_of, warn_of_skipped};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -20,13 +19,12 @@ use crate::settings::Flavour;
 use clap::Args;
 use etcd_session::{Counted, KeyList, StoreError};
 use planning::fleet::FailedService;
-use planning::fleet::views::FailureGroups;
-use planning::text::rfc3339;
+use planning::fleet::views::{FailedCheck, FailureGroups, FailuresView, FoundFailure, known_types};
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType};
 use schema::records::{RosterEntry, StatusRecord};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
@@ -43,31 +41,7 @@ const COMPARED_BY_NAME: i64 = 2_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     host: HostName,
-    check: Check,
-}
-
-/// The check that a host fails.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Check {
-    /// A result that the host reported.
-    Status(StatusType),
-    /// A result that the host used to report and no longer reports.
-    Stale(StatusType),
-    /// The host is on the roster, but neither live nor listed.
-    Liveness,
-    /// A service that does not work, or a failing check of the host itself.
-    Down(String),
-}
-
-impl std::fmt::Display for Check {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Status(kind) => kind.fmt(f),
-            Self::Stale(kind) => write!(f, "{kind} (stale)"),
-            Self::Liveness => f.write_str("liveness"),
-            Self::Down(check) => f.write_str(check),
-        }
-    }
+    check: FailedCheck,
 }
 
 /// All problems of the fleet, at one revision.
@@ -79,7 +53,7 @@ struct Failures {
 }
 
 impl Failures {
-    fn hosts(&self, wanted: &Check) -> impl Iterator<Item = &str> {
+    fn hosts(&self, wanted: &FailedCheck) -> impl Iterator<Item = &str> {
         self.failures.iter().filter(move |p| p.check == *wanted).map(|p| p.host.as_str())
     }
 
@@ -102,7 +76,7 @@ impl Failures {
     /// Prints the output of the first generation of the original tool, which knew two checks.
     fn print_legacy(&self, output: &mut Output) {
         for (title, kind) in [("Validation", StatusType::validation()), ("Puppet", StatusType::apply())] {
-            for host in self.hosts(&Check::Status(kind)) {
+            for host in self.hosts(&FailedCheck::Status(kind)) {
                 output.line(&format!("{title} failure:{host}"));
             }
         }
@@ -110,18 +84,18 @@ impl Failures {
 
     fn print_counts(&self, output: &mut Output) {
         for (title, kind) in [("Validation", StatusType::validation()), ("Puppet", StatusType::apply())] {
-            output.line(&format!("{title} failures :{}", self.hosts(&Check::Status(kind)).count()));
+            output.line(&format!("{title} failures :{}", self.hosts(&FailedCheck::Status(kind)).count()));
         }
     }
 
     /// Notes the problems that affect the exit code, but that standard output does not name.
     fn note_rest(&self, warnings: bool) {
         let [validation, apply, others @ ..] = known_types();
-        let stale = [Check::Stale(validation), Check::Stale(apply), Check::Liveness];
-        let is_down = |problem: &&Problem| matches!(problem.check, Check::Down(_));
-        let down: BTreeSet<Check> =
+        let stale = [FailedCheck::Stale(validation), FailedCheck::Stale(apply), FailedCheck::Liveness];
+        let is_down = |problem: &&Problem| matches!(problem.check, FailedCheck::Down(_));
+        let down: BTreeSet<FailedCheck> =
             self.failures.iter().filter(is_down).map(|problem| problem.check.clone()).collect();
-        for check in others.into_iter().map(Check::Status).chain(stale).chain(down) {
+        for check in others.into_iter().map(FailedCheck::Status).chain(stale).chain(down) {
             let hosts: Vec<&str> = self.hosts(&check).collect();
             output::note_hosts(&check.to_string(), hosts.into_iter());
         }
@@ -159,17 +133,12 @@ pub(super) async fn get_failures(
     let found = Reader { store, revision: 0 }.failures(warnings).await?;
     let first = store.settings.flavour == Flavour::Etcd;
     if output.is_json() || group {
-        let failures = records(&found.failures, &found, store).await?;
-        let groups = group.then(|| groups(&found.failures, &failures));
+        let failures = with_records(&found.failures, &found, store).await?;
+        let groups = group.then(|| FailureGroups::new(&failures));
         if output.is_json() {
-            let warnings = records(&found.warnings, &found, store).await?;
-            let answer = json!({
-                "failures": described(&found.failures, &failures),
-                "warnings": described(&found.warnings, &warnings),
-                "groups": groups,
-                "revision": found.revision,
-            });
-            output.answer(&answer, |_| {});
+            let warnings = with_records(&found.warnings, &found, store).await?;
+            let view = FailuresView { failures, warnings, groups, revision: found.revision };
+            output.answer(&view, |_| {});
         } else if let Some(groups) = groups {
             output.raw(groups.text(output::width()).as_str());
             if warnings {
@@ -215,7 +184,7 @@ impl Reader<'_> {
         for (prefix, _) in prefixes.iter().zip(&counts).take(first_other).filter(|(_, count)| **count > 0) {
             let Prefix::Status(kind, state) = prefix else { continue };
             let problems = self.hosts(prefix).await?.into_iter();
-            let problems = problems.map(|host| Problem { host, check: Check::Status(kind.clone()) });
+            let problems = problems.map(|host| Problem { host, check: FailedCheck::Status(kind.clone()) });
             match state {
                 StatusState::Failed => found.failures.extend(problems),
                 _ => found.warnings.extend(problems),
@@ -224,13 +193,15 @@ impl Reader<'_> {
         let (roster, claims) = (counts[first_other], counts[first_other + 1]);
         if roster > 0 && (roster <= COMPARED_BY_NAME || roster != claims) {
             let lost = self.lost().await?.into_iter();
-            found.failures.extend(lost.map(|host| Problem { host, check: Check::Liveness }));
+            found.failures.extend(lost.map(|host| Problem { host, check: FailedCheck::Liveness }));
         }
         for (kind, _) in
             kinds.iter().zip(&counts[first_other + 2..first_of_services]).filter(|(_, count)| **count > 0)
         {
             let stale = self.stale(kind).await?.into_iter();
-            found.failures.extend(stale.map(|host| Problem { host, check: Check::Stale(kind.clone()) }));
+            found
+                .failures
+                .extend(stale.map(|host| Problem { host, check: FailedCheck::Stale(kind.clone()) }));
         }
         if counts[first_of_services..].iter().any(|count| *count > 0) {
             found.failures.extend(self.failed_services().await?);
@@ -244,7 +215,7 @@ impl Reader<'_> {
     /// make a fleet fail too, besides results.
     async fn failed_services(&self) -> Result<Vec<Problem>, StoreError> {
         let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
-        let problem = |down: FailedService| Problem { host: down.host, check: Check::Down(down.check) };
+        let problem = |down: FailedService| Problem { host: down.host, check: FailedCheck::Down(down.check) };
         Ok(fleet.failed_services().into_iter().map(problem).collect())
     }
 
@@ -322,51 +293,26 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the results in the store that problems are about; `None` for one that has none that can be read.
-async fn records(
+/// Reads the results in the store that problems are about.
+async fn with_records(
     problems: &[Problem],
     found: &Failures,
     store: &Store<'_>,
-) -> Result<Vec<Option<StatusRecord>>, StoreError> {
+) -> Result<Vec<FoundFailure>, StoreError> {
     let is_failure = std::ptr::eq(problems, found.failures.as_slice());
     let state = if is_failure { StatusState::Failed } else { StatusState::Pending };
     let key = |problem: &Problem| match &problem.check {
-        Check::Status(kind) => Some(Key::Status(kind.clone(), state, problem.host.clone())),
+        FailedCheck::Status(kind) => Some(Key::Status(kind.clone(), state, problem.host.clone())),
         _ => None,
     };
     let keys: Vec<Key> = problems.iter().filter_map(key).collect();
     let snapshot = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
-    let record = |problem: &Problem| {
+    let found = |problem: &Problem| {
         let entry = key(problem).and_then(|key| snapshot.get(&key).cloned());
-        entry.and_then(|entry| StatusRecord::read(&entry.value).ok())
+        let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
+        FoundFailure { host: problem.host.clone(), check: problem.check.clone(), record }
     };
-    Ok(problems.iter().map(record).collect())
-}
-
-/// Returns the problems by cause.
-fn groups(problems: &[Problem], records: &[Option<StatusRecord>]) -> FailureGroups {
-    let failures = problems.iter().zip(records);
-    FailureGroups::new(
-        failures.map(|(problem, record)| (problem.host.clone(), problem.check.to_string(), record.clone())),
-    )
-}
-
-/// Returns the problems as JSON, each with the details of its result.
-fn described(problems: &[Problem], records: &[Option<StatusRecord>]) -> Vec<Value> {
-    let describe = |(problem, record): (&Problem, &Option<StatusRecord>)| {
-        let cause = record.as_ref().and_then(|r| r.cause.as_ref());
-        json!({
-            "host": problem.host,
-            "check": problem.check.to_string(),
-            "at": record.as_ref().and_then(|r| rfc3339(r.at)),
-            "version": record.as_ref().and_then(|r| r.version.clone()),
-            "exit_code": record.as_ref().and_then(|r| r.code),
-            "reason": record.as_ref().map(|r| r.reason.as_str()).filter(|reason| !reason.is_empty()),
-            "fingerprint": cause.map(|cause| &cause.fingerprint),
-            "cause": cause.map(|cause| cause.line.as_str()).filter(|line| !line.is_empty()),
-        })
-    };
-    problems.iter().zip(records).map(describe).collect()
+    Ok(problems.iter().map(found).collect())
 }
 
 const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
@@ -400,8 +346,7 @@ pub(super) async fn debug_timeout(
     let (hosts, skipped) = hosts_of(&list);
     warn_of_skipped(skipped);
     if output.is_json() {
-        let records = records(&found.failures, &found, store).await?;
-        let failures = described(&found.failures, &records);
+        let failures = with_records(&found.failures, &found, store).await?;
         output.answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});
         return Ok(Exit::Yes);
     }
@@ -487,7 +432,7 @@ mod tests {
     use super::*;
     use crate::output::Format;
 
-    fn problem(host: &str, check: Check) -> Problem {
+    fn problem(host: &str, check: FailedCheck) -> Problem {
         Problem { host: HostName::new(host).unwrap(), check }
     }
 
@@ -496,14 +441,14 @@ mod tests {
         Failures {
             revision: 1,
             failures: vec![
-                problem("a", Check::Status(kind("puppet"))),
-                problem("a", Check::Status(kind("validation"))),
-                problem("b", Check::Status(kind("validation"))),
-                problem("c", Check::Stale(kind("validation"))),
-                problem("d", Check::Liveness),
-                problem("f", Check::Down("mysql".into())),
+                problem("a", FailedCheck::Status(kind("puppet"))),
+                problem("a", FailedCheck::Status(kind("validation"))),
+                problem("b", FailedCheck::Status(kind("validation"))),
+                problem("c", FailedCheck::Stale(kind("validation"))),
+                problem("d", FailedCheck::Liveness),
+                problem("f", FailedCheck::Down("mysql".into())),
             ],
-            warnings: vec![problem("e", Check::Status(kind("puppet")))],
+            warnings: vec![problem("e", FailedCheck::Status(kind("puppet")))],
         }
     }
 

@@ -69,21 +69,10 @@ fn verdict_parser() -> impl TypedValueParser<Value = VerdictKind> {
     words.try_map(|word| VerdictKind::ALL.into_iter().find(|kind| kind.as_str() == word).ok_or("no verdict"))
 }
 
-/// The columns by which `hosts list` can sort.
-const ORDERS: [(&str, HostOrder); 5] = [
-    ("host", HostOrder::Host),
-    ("role", HostOrder::Role),
-    ("version", HostOrder::Version),
-    ("verdict", HostOrder::Verdict),
-    ("since", HostOrder::Since),
-];
-
 /// Parses the name of a column.
 fn order_parser() -> impl TypedValueParser<Value = HostOrder> {
-    let words = PossibleValuesParser::new(ORDERS.map(|(word, _)| word));
-    words.try_map(|word| {
-        ORDERS.into_iter().find(|(column, _)| *column == word).map(|(_, order)| order).ok_or("no column")
-    })
+    let words = PossibleValuesParser::new(HostOrder::ALL.map(HostOrder::as_str));
+    words.try_map(|word| HostOrder::ALL.into_iter().find(|order| order.as_str() == word).ok_or("no column"))
 }
 
 /// Options for the roster entry of a host.

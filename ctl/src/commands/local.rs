@@ -8,6 +8,7 @@ use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
 use clap::Args;
+use planning::fleet::views::known_types;
 use schema::codec;
 use schema::health::CheckStatus;
 use schema::keys::{Key, StatusState};
@@ -56,11 +57,6 @@ pub(super) fn local_version(
     };
     output.answer(&json!({ "version": Some(&text).filter(|t| !t.is_empty()) }), |o| o.line(&text));
     Ok(Exit::Yes)
-}
-
-/// Returns the types of results that every host can have.
-pub(super) fn known_types() -> [StatusType; 3] {
-    [StatusType::validation(), StatusType::apply(), StatusType::provisioned()]
 }
 
 /// Returns the keys of the results of one host.

@@ -15,7 +15,7 @@
 
 use super::context::{Store, now, version_of};
 use super::desired::{driver, refused_by_agent};
-use super::local::{known_types, status_keys};
+use super::local::status_keys;
 use crate::agent::{self, CheckAck, CheckResult};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -25,6 +25,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
 use etcd_session::StoreError;
+use planning::fleet::views::known_types;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix, StatusState};

@@ -33,7 +33,8 @@ pub(super) async fn read(store: &Store<'_>) -> Result<Rollout, Failure> {
     let (present, found) = read_at(None, store).await?;
     let present = present.map_err(|why| match why {
         NoRollout::NoVersion | NoRollout::NotGoverned(_) => Failure::refused(why.to_string()),
-        NoRollout::NotWritten(_) | NoRollout::Unreadable(_) => Failure::cannot_tell(why.to_string()),
+        NoRollout::NotWritten(_) => Failure::cannot_tell(format!("{why}; repeat the command")),
+        NoRollout::Unreadable(_) => Failure::cannot_tell(why.to_string()),
     })?;
     Ok(Rollout { present, found })
 }

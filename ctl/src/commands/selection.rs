@@ -6,7 +6,7 @@ use crate::exit::Failure;
 use anyhow::anyhow;
 use clap::Args;
 use planning::fleet::views::{HostFilter, HostsView};
-use schema::names::{HostName, Role, quoted};
+use schema::names::{HostName, Role};
 use schema::verdict::VerdictKind;
 
 /// Which hosts are meant. Without any option, all are.
@@ -46,10 +46,7 @@ impl Selection {
 
 /// Parses a label of a host. An invalid one is wrong usage.
 pub(super) fn parse_label(text: &str) -> Result<(String, String), Failure> {
-    text.split_once('=')
-        .filter(|(name, value)| Role::new(*name).is_ok() && !value.chars().any(char::is_control))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| Failure::usage(anyhow!("label {} is not NAME=VALUE", quoted(text))))
+    HostFilter::parse_label(text).map_err(|why| Failure::usage(anyhow!(why)))
 }
 
 /// Reads the members of the fleet that are meant, by name. That there is none is a no, so that a selection with a

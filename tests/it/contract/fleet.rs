@@ -11,7 +11,7 @@ use tests::store::Store;
 
 /// The entries of a fleet with one of everything: from old tools (bare text) and from new ones
 /// (JSON).
-pub(super) const FLEET: [(&str, &str); 33] = [
+pub(crate) const FLEET: [(&str, &str); 33] = [
     // The value that `echo 43 | etcdctl put` writes.
     ("/current_version", "43\n"),
     ("/running_version/43/web-1", "1416300000"),
@@ -65,7 +65,7 @@ pub(super) const FLEET: [(&str, &str); 33] = [
 
 /// Writes the entries; up to 128 of them are one transaction, so that all keys have the same
 /// revision.
-pub(super) fn fill(store: &Store, facts: &[(&str, &str)]) {
+pub(crate) fn fill(store: &Store, facts: &[(&str, &str)]) {
     fill_bytes(store, facts.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())));
 }
 

@@ -8,7 +8,7 @@
 mod away;
 mod empty;
 mod filled;
-mod fleet;
+pub(crate) mod fleet;
 mod garbage;
 mod json;
 mod local;

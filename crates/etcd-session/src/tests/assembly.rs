@@ -45,7 +45,7 @@ impl Follower {
         }
         self.assembly.take(usize::try_from(number).expect("a number"), event);
         self.assembly.advance();
-        self.assembly.behind().for_each(|behind| self.feeds[behind].request_progress());
+        self.assembly.behind(0).for_each(|behind| self.feeds[behind].request_progress());
     }
 
     /// Takes events until a condition holds.

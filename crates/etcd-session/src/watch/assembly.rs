@@ -52,15 +52,15 @@ impl Assembly {
         &self.snapshot
     }
 
-    /// True if every feed is connected.
-    pub fn is_connected(&self) -> bool {
-        self.parts.iter().all(|part| part.connected)
+    /// Returns the feeds that are not connected.
+    pub fn disconnected(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().enumerate().filter(|(_, part)| !part.connected).map(|(number, _)| number)
     }
 
-    /// Returns the feeds that are connected and have to send more before the snapshot can reach the newest revision
-    /// that another feed has sent.
-    pub fn behind(&self) -> impl Iterator<Item = usize> {
-        let newest = self.newest();
+    /// Returns the feeds that are connected and have to send more before the snapshot can reach this revision, and the
+    /// newest one that another feed has sent.
+    pub fn behind(&self, revision: i64) -> impl Iterator<Item = usize> {
+        let newest = self.newest().max(Some(revision));
         let lags = move |part: &Part| part.connected && part.reached < newest;
         self.parts.iter().enumerate().filter(move |(_, part)| lags(part)).map(|(number, _)| number)
     }
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn feeds_that_have_to_send_more_are_known() {
         let mut assembly = Assembly::new(parts());
-        let behind = |assembly: &Assembly| assembly.behind().collect::<Vec<_>>();
+        let behind = |assembly: &Assembly| assembly.behind(0).collect::<Vec<_>>();
         for number in 0..3 {
             assembly.take(number, FeedEvent::Connected(true));
             assembly.take(number, FeedEvent::InitDone(4));
@@ -283,10 +283,11 @@ mod tests {
         assembly.take(1, FeedEvent::Apply(6, vec![("/orchestrate/a".into(), Some(entry(6)))]));
         assert_eq!((assembly.advance(), behind(&assembly)), (None, vec![0, 2]));
         assembly.take(2, FeedEvent::Connected(false));
-        assert_eq!((assembly.is_connected(), behind(&assembly)), (false, vec![0]));
+        assert_eq!((assembly.disconnected().collect(), behind(&assembly)), (vec![2], vec![0]));
         assembly.take(0, FeedEvent::Progress(6));
         assembly.take(2, FeedEvent::Progress(7));
         assert_eq!(assembly.advance(), Some(BTreeSet::from(["/orchestrate/a".to_owned()])));
         assert_eq!(assembly.snapshot().revision, 6);
+        assert_eq!(assembly.behind(7).collect::<Vec<_>>(), [0, 1], "the store has moved on");
     }
 }

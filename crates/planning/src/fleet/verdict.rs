@@ -125,6 +125,11 @@ pub enum FleetState {
     Unknown,
 }
 
+impl FleetState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Settled, Self::Updating, Self::Failing, Self::Unknown];
+}
+
 impl fmt::Display for FleetState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

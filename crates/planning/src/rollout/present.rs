@@ -37,7 +37,7 @@ pub enum NoRollout {
     #[error("no rollout policy governs {0}; `orchestrate status` shows the hosts")]
     NotGoverned(Version),
     /// A host is going to write the record.
-    #[error("the record of the rollout of {0} is not written yet; repeat the command")]
+    #[error("the record of the rollout of {0} is not written yet")]
     NotWritten(Version),
     /// The record cannot be read.
     #[error("{0}")]
@@ -134,6 +134,22 @@ pub enum RolloutWord {
     Frozen,
     /// It goes on.
     GoesOn,
+}
+
+impl RolloutWord {
+    /// All words.
+    pub const ALL: [Self; 5] = [Self::Ended, Self::Refused, Self::Halted, Self::Frozen, Self::GoesOn];
+
+    /// Returns the word as it is in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Refused => "refused",
+            Self::Halted => "halted",
+            Self::Frozen => "frozen",
+            Self::GoesOn => "goes_on",
+        }
+    }
 }
 
 impl RolloutStatus {

@@ -108,10 +108,43 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn check(text: &str, expected: &[&str]) {
         let errors = read_observer("o.toml", text).err().map_or(Vec::new(), |SettingsErrors(errors)| errors);
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{text}");
+    }
+
+    /// Returns the names that the program accepts in a table.
+    fn accepted(table: &str) -> BTreeSet<String> {
+        let error =
+            toml::from_str::<Fragment>(&format!("[{table}]\nzzz = 1\n")).expect_err("an unknown setting");
+        let (_, names) = error.message().split_once("expected").expect("the accepted names");
+        names.split('`').skip(1).step_by(2).map(|name| format!("{table}.{name}")).collect()
+    }
+
+    #[test]
+    fn every_setting_is_documented_with_its_default() {
+        let text = include_str!("../../../../docs/observer.md");
+        let section = text.split("## Settings").nth(1).expect("a section");
+        let rows = section.lines().skip_while(|line| !line.starts_with("| setting")).skip(2);
+        let rows = rows.take_while(|line| line.starts_with('|'));
+        let cells = rows.map(|row| row.trim_matches('|').split(" | ").map(|c| c.trim().trim_matches('`')));
+        let documented: BTreeMap<&str, &str> =
+            cells.map(|mut row| (row.next().expect("a name"), row.nth(1).expect("a default"))).collect();
+        let names = documented.keys().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(names, &accepted("http") | &accepted("log"));
+        let default = read_observer("o.toml", "").expect("the defaults");
+        for (name, value) in [
+            ("http.listen", default.http_listen.to_string()),
+            ("http.names", if default.http_names.is_empty() { "none".into() } else { String::new() }),
+            ("http.token_file", default.token_file.display().to_string()),
+            ("http.open_to_local_users", default.open_to_local_users.to_string()),
+            ("log.level", default.log_level),
+            ("log.format", format!("{:?}", default.log_format).to_lowercase()),
+        ] {
+            assert_eq!(documented[name], value, "{name}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Failed results, by cause: hosts that fail in the same way are one group.
 
+use super::found_failure::FoundFailure;
 use crate::text::{Text, clean};
 use schema::names::{Fingerprint, HostName};
-use schema::records::StatusRecord;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,25 +32,27 @@ pub struct FailureGroup {
 pub struct FailureGroups(Vec<FailureGroup>);
 
 impl FailureGroups {
-    /// Returns the groups of failures: the host, the check, and the result if it can be read.
-    pub fn new(failures: impl IntoIterator<Item = (HostName, String, Option<StatusRecord>)>) -> Self {
+    /// Returns the groups of failures.
+    pub fn new<'a>(failures: impl IntoIterator<Item = &'a FoundFailure>) -> Self {
         let mut groups: BTreeMap<(Option<Fingerprint>, String, Option<String>), FailureGroup> =
             BTreeMap::new();
-        for (host, check, record) in failures {
-            let (reason, cause) = record.map_or((None, None), |record| (Some(record.reason), record.cause));
+        for FoundFailure { host, check, record } in failures {
+            let record = record.as_ref();
+            let (check, cause) = (check.to_string(), record.and_then(|record| record.cause.as_ref()));
+            let reason = record.map(|record| record.reason.clone());
             let reason = reason.filter(|reason| !reason.is_empty());
-            let fingerprint = cause.as_ref().map(|cause| cause.fingerprint.clone());
+            let fingerprint = cause.map(|cause| cause.fingerprint.clone());
             let same = if fingerprint.is_some() { None } else { reason.clone() };
             let group =
                 groups.entry((fingerprint.clone(), check.clone(), same)).or_insert_with(|| FailureGroup {
                     fingerprint,
                     check,
                     reason,
-                    cause: cause.map(|cause| cause.line).filter(|line| !line.is_empty()),
+                    cause: cause.map(|cause| cause.line.clone()).filter(|line| !line.is_empty()),
                     host_count: 0,
                     hosts: Vec::new(),
                 });
-            group.hosts.push(host);
+            group.hosts.push(host.clone());
         }
         let mut groups: Vec<FailureGroup> = groups.into_values().collect();
         for group in &mut groups {
@@ -95,28 +97,29 @@ impl FailureGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schema::records::Cause;
+    use crate::fleet::views::FailedCheck;
+    use schema::records::{Cause, StatusRecord};
     use schema::time::EpochSeconds;
 
-    fn failed(
-        host: &str,
-        check: &str,
-        reason: &str,
-        cause: Option<(&str, &str)>,
-    ) -> (HostName, String, Option<StatusRecord>) {
+    fn found(host: &str, check: &str) -> FoundFailure {
+        let check = FailedCheck::Down(check.into());
+        FoundFailure { host: HostName::new(host).unwrap(), check, record: None }
+    }
+
+    fn failed(host: &str, check: &str, reason: &str, cause: Option<(&str, &str)>) -> FoundFailure {
         let cause = cause.map(|(hash, line)| Cause {
             fingerprint: Fingerprint::new(format!("f1-{hash:0>12}")).unwrap(),
             line: line.into(),
         });
         let record =
             StatusRecord { at: EpochSeconds(1), version: None, code: Some(1), reason: reason.into(), cause };
-        (HostName::new(host).unwrap(), check.into(), Some(record))
+        FoundFailure { record: Some(record), ..found(host, check) }
     }
 
     #[test]
     fn hosts_that_fail_in_the_same_way_are_one_row() {
         let one = Some(("a", "connect ADDR refused"));
-        let groups = FailureGroups::new([
+        let groups = FailureGroups::new(&[
             failed("web3", "validation", "validate step http exited with code 1", one),
             failed("db1", "puppet", "apply step install exited with code 100", Some(("b", ""))),
             failed("web1", "validation", "validate step http exited with code 1", one),
@@ -124,8 +127,8 @@ mod tests {
             failed("old1", "validation", "validate step http exited with code 1", None),
             failed("old2", "validation", "validate step http exited with code 1", None),
             failed("old3", "validation", "validate step http exited with code 2", None),
-            (HostName::new("gone").unwrap(), "liveness".into(), None),
-            (HostName::new("web1").unwrap(), "mysql".into(), None),
+            found("gone", "liveness"),
+            found("web1", "mysql"),
         ]);
         assert_eq!(
             groups.text(None).as_str(),
@@ -138,6 +141,6 @@ mod tests {
              1      puppet      db1           apply step install exited with code 100\n\
              1      validation  old3          validate step http exited with code 2\n"
         );
-        assert_eq!(FailureGroups::new([]).text(None).as_str(), "0 hosts, 0 causes\n");
+        assert_eq!(FailureGroups::new(&[]).text(None).as_str(), "0 hosts, 0 causes\n");
     }
 }

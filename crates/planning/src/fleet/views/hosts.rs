@@ -3,7 +3,7 @@
 use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
 use crate::text::{Text, rfc3339};
-use schema::names::{HostName, Role, Version};
+use schema::names::{HostName, Role, Version, quoted};
 use schema::records::RosterEntry;
 use schema::verdict::VerdictKind;
 use serde::Serialize;
@@ -76,6 +76,22 @@ pub enum HostOrder {
     Verdict,
     /// By their last report, the oldest first.
     Since,
+}
+
+impl HostOrder {
+    /// The columns by which hosts can be sorted.
+    pub const ALL: [Self; 5] = [Self::Host, Self::Role, Self::Version, Self::Verdict, Self::Since];
+
+    /// Returns the name of the column.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Role => "role",
+            Self::Version => "version",
+            Self::Verdict => "verdict",
+            Self::Since => "since",
+        }
+    }
 }
 
 impl HostsView {
@@ -213,6 +229,17 @@ impl ListedHost {
 }
 
 impl HostFilter {
+    /// Parses a label of a host.
+    ///
+    /// # Errors
+    /// Returns what is wrong with it.
+    pub fn parse_label(text: &str) -> Result<(String, String), String> {
+        text.split_once('=')
+            .filter(|(name, value)| Role::new(*name).is_ok() && !value.chars().any(char::is_control))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .ok_or_else(|| format!("label {} is not NAME=VALUE", quoted(text)))
+    }
+
     /// True if the host is meant.
     fn includes(&self, host: &ListedHost) -> bool {
         self.matches((&host.role, &host.group), &host.labels)

@@ -1,0 +1,72 @@
+//! A host and a check that it fails.
+
+use crate::text::rfc3339;
+use schema::names::{Fingerprint, HostName, StatusType, Version};
+use schema::records::StatusRecord;
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// The check that a host fails.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailedCheck {
+    /// A result that the host reported.
+    Status(StatusType),
+    /// A result that the host used to report and no longer reports.
+    Stale(StatusType),
+    /// The host is on the roster, but neither live nor listed.
+    Liveness,
+    /// A service that does not work, or a failing check of the host itself.
+    Down(String),
+}
+
+impl fmt::Display for FailedCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(kind) => kind.fmt(f),
+            Self::Stale(kind) => write!(f, "{kind} (stale)"),
+            Self::Liveness => f.write_str("liveness"),
+            Self::Down(check) => f.write_str(check),
+        }
+    }
+}
+
+/// A host and a check that it fails, with the result if the host reported one that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFailure {
+    /// The host.
+    pub host: HostName,
+    /// The check.
+    pub check: FailedCheck,
+    /// The result.
+    pub record: Option<StatusRecord>,
+}
+
+impl Serialize for FoundFailure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Row<'a> {
+            host: &'a HostName,
+            check: String,
+            at: Option<String>,
+            version: Option<&'a Version>,
+            exit_code: Option<i64>,
+            reason: Option<&'a str>,
+            fingerprint: Option<&'a Fingerprint>,
+            cause: Option<&'a str>,
+        }
+        let Self { host, check, record } = self;
+        let record = record.as_ref();
+        let cause = record.and_then(|record| record.cause.as_ref());
+        let row = Row {
+            host,
+            check: check.to_string(),
+            at: record.and_then(|record| rfc3339(record.at)),
+            version: record.and_then(|record| record.version.as_ref()),
+            exit_code: record.and_then(|record| record.code),
+            reason: record.map(|record| record.reason.as_str()).filter(|reason| !reason.is_empty()),
+            fingerprint: cause.map(|cause| &cause.fingerprint),
+            cause: cause.map(|cause| cause.line.as_str()).filter(|line| !line.is_empty()),
+        };
+        row.serialize(serializer)
+    }
+}

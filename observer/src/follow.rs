@@ -1,0 +1,294 @@
+//! Follows the store, and keeps what the observer knows up to date.
+//!
+//! Each part of the store has a feed. What the feeds send becomes one snapshot, which moves to a revision only when every
+//! feed has sent all changes up to it ([`Assembly`]). A feed without changes has to say how far it is: it is asked when
+//! another feed, or a read of the store, shows that the store is further.
+
+use crate::clock::now;
+use crate::observed::{Moment, Observed, SharedFleet};
+use crate::probe::{Probe, Reading};
+use etcd_session::{Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession};
+use planning::fleet::{Blocked, FleetVerdict, Waiting};
+use schema::reads::Keys;
+use schema::verdict::WaitingOn;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+/// Shortest time between two states that clients see. The first change after a rest is seen at once.
+const MOMENT_INTERVAL: Duration = Duration::from_millis(250);
+/// Shortest time between two requests for the progress of a feed.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Shortest time between two searches for deadlocks.
+const DEADLOCKS_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time for a read that confirms the progress of a feed.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
+/// Events that are taken together.
+const EVENTS_TOGETHER: usize = 256;
+
+/// Follows the store until the process ends.
+pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
+    let parts = Keys::all();
+    let (sender, mut events) = mpsc::channel(EVENTS_TOGETHER);
+    let (readings_sender, mut readings) = mpsc::channel(1);
+    let (probed, keys) = watch::channel(parts[0].clone());
+    let version_wanted = Arc::new(Notify::new());
+    let probe = Probe {
+        session: session.clone(),
+        keys,
+        version_wanted: version_wanted.clone(),
+        readings: readings_sender,
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(probe.run());
+    let mut follower = Follower {
+        listing: Some(Assembly::new(parts.clone())),
+        requested_at: vec![None; parts.len()],
+        feeds: Vec::new(),
+        history: 0,
+        store_at: None,
+        progress_in_order: false,
+        deadlocks_at: Instant::now(),
+        shown_at: None,
+        fresh_at: None,
+        parts,
+        session,
+        fleet,
+        sender,
+        probed,
+        version_wanted,
+    };
+    follower.start_feeds();
+    let mut together = Vec::with_capacity(EVENTS_TOGETHER);
+    loop {
+        let due = follower.next_due();
+        tokio::select! {
+            count = events.recv_many(&mut together, EVENTS_TOGETHER) => {
+                if count == 0 {
+                    return;
+                }
+                follower.take(together.drain(..)).await;
+            }
+            reading = readings.recv() => match reading {
+                Some(reading) => follower.note_reading(reading),
+                None => return,
+            },
+            () = sleep_until(due) => {}
+        }
+        follower.go_on().await;
+    }
+}
+
+struct Follower {
+    session: ReadOnlySession,
+    fleet: Arc<SharedFleet>,
+    parts: [Keys; 7],
+    feeds: Vec<Feed>,
+    sender: mpsc::Sender<(u64, FeedEvent)>,
+    /// What the probe reads.
+    probed: watch::Sender<Keys>,
+    version_wanted: Arc<Notify>,
+    /// The number of the history of the store since the start.
+    history: u64,
+    /// What is known of the present history before its first snapshot is complete.
+    listing: Option<Assembly>,
+    /// A revision of the store, and when the read that showed it began; `None` if the snapshot has reached it.
+    store_at: Option<(i64, Instant)>,
+    /// Whether the progress of a feed can be trusted.
+    progress_in_order: bool,
+    /// When each feed was last asked for its progress.
+    requested_at: Vec<Option<Instant>>,
+    /// When deadlocks are looked for next.
+    deadlocks_at: Instant,
+    /// When clients last saw a new state.
+    shown_at: Option<Instant>,
+    /// The snapshot holds everything that was written before this time.
+    fresh_at: Option<Instant>,
+}
+
+impl Follower {
+    /// Starts the feeds of the present history. Their numbers differ from those of earlier ones.
+    fn start_feeds(&mut self) {
+        let options = FeedOptions { by_revision: true, ..FeedOptions::default() };
+        let first = self.history * self.parts.len() as u64;
+        let numbered = (first..).zip(&self.parts);
+        let start = |(number, keys): (u64, &Keys)| {
+            self.session.follow(keys.clone(), options.clone(), number, self.sender.clone())
+        };
+        self.feeds = numbered.map(start).collect();
+    }
+
+    /// Returns the number of the feed in the present history; `None` if it belongs to an earlier one.
+    fn number_of(&self, number: u64) -> Option<usize> {
+        let first = self.history * self.parts.len() as u64;
+        number.checked_sub(first).and_then(|number| usize::try_from(number).ok())
+    }
+
+    /// Takes what the feeds sent.
+    async fn take(&mut self, events: impl Iterator<Item = (u64, FeedEvent)>) {
+        for (number, event) in events {
+            let Some(number) = self.number_of(number) else { continue };
+            match event {
+                FeedEvent::WentBack(revision) => self.begin_history(revision),
+                FeedEvent::Progress(revision) if !self.progress_in_order => {
+                    self.confirm(number, revision).await;
+                }
+                event => {
+                    if event == FeedEvent::Connected(true) {
+                        // The member may be another one.
+                        self.progress_in_order = false;
+                        self.version_wanted.notify_one();
+                    }
+                    self.with_assembly(|assembly| assembly.take(number, event));
+                }
+            }
+        }
+        let disconnected = self.with_assembly(|assembly| assembly.disconnected().next());
+        let probed = self.parts[disconnected.flatten().unwrap_or_default()].clone();
+        self.probed.send_if_modified(|keys| std::mem::replace(keys, probed.clone()) != probed);
+    }
+
+    /// Does something with the assembly of the present history.
+    fn with_assembly<T>(&mut self, work: impl FnOnce(&mut Assembly) -> T) -> Option<T> {
+        match &mut self.listing {
+            Some(assembly) => Some(work(assembly)),
+            None => self.fleet.change(|observed| observed.as_mut().map(|known| work(&mut known.assembly))),
+        }
+    }
+
+    /// Begins a new history after the store was restored. What was known is shown, ever older, until the first snapshot of
+    /// the new history is complete.
+    fn begin_history(&mut self, revision: i64) {
+        tracing::warn!(
+            revision,
+            "the store went back to an earlier revision: it was restored; everything is read again"
+        );
+        self.session.begin_history(revision);
+        self.history += 1;
+        self.listing = Some(Assembly::new(self.parts.clone()));
+        self.store_at = None;
+        self.start_feeds();
+    }
+
+    /// Confirms by a read that a feed has sent everything up to a revision, because the progress of an old member can
+    /// overtake changes.
+    async fn confirm(&mut self, number: usize, revision: i64) {
+        let Some(sent) = self.with_assembly(|assembly| assembly.sent(number)).flatten() else { return };
+        let (keys, deadline) = (self.parts[number].clone(), Deadline::within(CONFIRM_TIMEOUT));
+        match self.session.is_unchanged(&keys, sent, revision, deadline).await {
+            Ok(true) => {
+                self.with_assembly(|assembly| assembly.take(number, FeedEvent::Progress(revision)));
+            }
+            // The feed sends the changes.
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, %keys, "the progress of a feed was not confirmed"),
+        }
+    }
+
+    fn note_reading(&mut self, reading: Reading) {
+        match reading {
+            Reading::Revision(began, Ok(revision)) => {
+                self.fleet.set_problem(None);
+                // A lower one belongs to a store that was restored, which the feeds notice.
+                let is_possible =
+                    self.with_assembly(|assembly| assembly.snapshot().revision <= revision) == Some(true);
+                if is_possible {
+                    // An earlier reading that was not reached yet is reached sooner, and says enough.
+                    self.store_at.get_or_insert((revision, began));
+                }
+            }
+            Reading::Revision(_, Err(error)) => self.fleet.set_problem(Some(error.to_string())),
+            Reading::ProgressInOrder(is_in_order) => self.progress_in_order = is_in_order,
+            Reading::Alarms(alarms) => self.fleet.set_alarms(alarms),
+        }
+    }
+
+    /// Returns when something is due though nothing comes.
+    fn next_due(&self) -> Instant {
+        let requested = self.requested_at.iter().flatten().max().map(|at| *at + PROGRESS_INTERVAL);
+        let shown = self.shown_at.map(|at| at + MOMENT_INTERVAL);
+        let now = Instant::now();
+        let due = requested.into_iter().chain(shown).chain([self.deadlocks_at]).filter(|at| *at > now).min();
+        due.unwrap_or_else(|| now + DEADLOCKS_INTERVAL)
+    }
+
+    /// Moves the snapshot as far as is known, asks for what lacks, and lets clients see a new state if it is time.
+    async fn go_on(&mut self) {
+        self.advance();
+        self.ask_for_progress().await;
+        self.find_deadlocks();
+        self.show();
+    }
+
+    fn advance(&mut self) {
+        if let Some(mut assembly) = self.listing.take() {
+            if assembly.advance().is_none() {
+                self.listing = Some(assembly);
+                return;
+            }
+            tracing::info!(revision = assembly.snapshot().revision, "the store was read");
+            let observed = Observed::new(assembly);
+            self.fleet.change(|shown| *shown = Some(observed));
+            (self.fresh_at, self.deadlocks_at) = (None, Instant::now());
+        } else {
+            self.fleet.change(|observed| {
+                if let Some(observed) = observed
+                    && let Some(changed) = observed.assembly.advance()
+                {
+                    observed.note_changed(&changed);
+                }
+            });
+        }
+        let reached = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();
+        if let Some((_, began)) = self.store_at.take_if(|(revision, _)| *revision <= reached) {
+            self.fresh_at = Some(began);
+        }
+    }
+
+    /// Asks the feeds how far they are that keep the snapshot from moving on.
+    async fn ask_for_progress(&mut self) {
+        let revision = self.store_at.map_or(0, |(revision, _)| revision);
+        let behind: Vec<usize> =
+            self.with_assembly(|assembly| assembly.behind(revision).collect()).unwrap_or_default();
+        for number in behind {
+            if self.requested_at[number].is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL) {
+                continue;
+            }
+            self.requested_at[number] = Some(Instant::now());
+            self.feeds[number].request_progress();
+        }
+    }
+
+    /// Looks for deadlocks if a host waits for a service. They depend on the time.
+    fn find_deadlocks(&mut self) {
+        if self.listing.is_some() || self.deadlocks_at > Instant::now() {
+            return;
+        }
+        self.deadlocks_at = Instant::now() + DEADLOCKS_INTERVAL;
+        let waits = |verdict: &FleetVerdict| {
+            matches!(verdict, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))))
+                || matches!(verdict, FleetVerdict::Blocked(Blocked::Deadlock(_)))
+        };
+        self.fleet.change(|observed| {
+            if let Some(observed) = observed.as_mut().filter(|o| o.fleet.verdicts().values().any(waits)) {
+                let catalog = observed.catalog();
+                observed.fleet.find_deadlocks(&catalog, now());
+            }
+        });
+    }
+
+    /// Lets clients see the present state, unless they saw another one just before.
+    fn show(&mut self) {
+        if self.listing.is_some() || self.shown_at.is_some_and(|at| at.elapsed() < MOMENT_INTERVAL) {
+            return;
+        }
+        let revision = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();
+        let moment = Moment { history: self.history, revision, fresh_at: self.fresh_at };
+        if moment != self.fleet.moment() {
+            self.fleet.set_moment(moment);
+            self.shown_at = Some(Instant::now());
+        }
+    }
+}

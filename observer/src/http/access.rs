@@ -1,0 +1,150 @@
+//! Who may look, and the headers that keep a browser from giving answers to others.
+
+use crate::token::{Accepted, TokenDigest};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+
+/// What is accepted.
+pub(super) struct Access {
+    /// The token; `None` if everybody on this machine may look.
+    accepted: Option<Accepted>,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// It comes from a page of another site.
+    OtherSite,
+    /// It has no token, or not the right one.
+    NoToken,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::OtherSite => {
+                (StatusCode::FORBIDDEN, "a page of another site must not ask the observer\n").into_response()
+            }
+            Self::NoToken => {
+                let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
+                let text =
+                    "the header `Authorization: Bearer TOKEN` with the token of http.token_file is needed\n";
+                (StatusCode::UNAUTHORIZED, headers, text).into_response()
+            }
+        }
+    }
+}
+
+impl Access {
+    pub(super) fn new(accepted: Option<Accepted>) -> Self {
+        Self { accepted }
+    }
+
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        if !is_same_site(headers) {
+            return Err(Refusal::OtherSite);
+        }
+        let Some(accepted) = &self.accepted else { return Ok(()) };
+        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let shown = shown.and_then(|value| value.split_once(' '));
+        let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
+        // If the file of the token is gone, no token is right.
+        match token.map(|token| TokenDigest::of(token.trim())) {
+            Some(digest) if *accepted.borrow() == Some(digest) => Ok(()),
+            _ => Err(Refusal::NoToken),
+        }
+    }
+}
+
+/// True if no browser says that a page of another site asks. Other programs send neither header.
+fn is_same_site(headers: &HeaderMap) -> bool {
+    let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let is_own_origin = |origin: &str| {
+        let own = text(&header::HOST).unwrap_or_default();
+        origin.strip_prefix("http://").is_some_and(|authority| authority.eq_ignore_ascii_case(own))
+    };
+    let is_from_here = |site: &str| matches!(site, "same-origin" | "none");
+    text(&header::ORIGIN).is_none_or(is_own_origin)
+        && text(&HeaderName::from_static("sec-fetch-site")).is_none_or(is_from_here)
+}
+
+/// Rejects a request that may not look.
+pub(super) async fn require_access(
+    State(access): State<Arc<Access>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match access.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Adds the headers of every answer: nothing in it is to be run, stored, framed or taken for another type.
+pub(super) async fn add_headers(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let policy = "default-src 'none'; frame-ancestors 'none'";
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::watch;
+
+    #[test]
+    fn only_the_token_opens_and_no_page_of_another_site_asks() {
+        const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+        let (sender, accepted) = watch::channel(Some(TokenDigest::of(TOKEN)));
+        let access = Access::new(Some(accepted));
+        let right = format!("Bearer {TOKEN}");
+        let check = |access: &Access, headers: &[(&'static str, &str)], expected: Result<(), Refusal>| {
+            let headers = headers.iter().chain(&[("host", "127.0.0.1:8590")]);
+            let headers =
+                headers.map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+            assert_eq!(
+                access.check(&headers.clone().collect()),
+                expected,
+                "{:?}",
+                headers.collect::<Vec<_>>()
+            );
+        };
+        let token = ("authorization", right.as_str());
+        check(&access, &[token], Ok(()));
+        check(&access, &[("authorization", &right.to_lowercase())], Ok(()));
+        check(&access, &[], Err(Refusal::NoToken));
+        for wrong in ["Bearer", "Bearer ", "Basic 0123", TOKEN, &right[..20], &format!("{right}0")] {
+            check(&access, &[("authorization", wrong)], Err(Refusal::NoToken));
+        }
+        for (name, value, expected) in [
+            ("origin", "http://127.0.0.1:8590", Ok(())),
+            ("origin", "http://127.0.0.1:9", Err(Refusal::OtherSite)),
+            ("origin", "https://127.0.0.1:8590", Err(Refusal::OtherSite)),
+            ("origin", "http://evil.example", Err(Refusal::OtherSite)),
+            ("origin", "null", Err(Refusal::OtherSite)),
+            ("sec-fetch-site", "same-origin", Ok(())),
+            ("sec-fetch-site", "none", Ok(())),
+            ("sec-fetch-site", "same-site", Err(Refusal::OtherSite)),
+            ("sec-fetch-site", "cross-site", Err(Refusal::OtherSite)),
+        ] {
+            check(&access, &[token, (name, value)], expected);
+            check(&Access::new(None), &[(name, value)], expected);
+        }
+        // The token is taken away.
+        sender.send_replace(None);
+        check(&access, &[token], Err(Refusal::NoToken));
+        check(&Access::new(None), &[], Ok(()));
+    }
+}

@@ -1,0 +1,159 @@
+//! The views of the fleet, as the command prints them with `-o json`.
+
+use super::parameters::{
+    EventsParameters, HostsParameters, Parameters, read_checks, read_filter, read_none, refused,
+};
+use super::shared::{Seen, Shared};
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use http_server::ErrorResponse;
+use planning::fleet::views::{
+    EventsView, FailuresView, HostRollout, HostView, HostWaits, HostsView, RootsView, ServiceView,
+    ServicesView, StatusParts, StatusView, UnaccountedView,
+};
+use planning::fleet::{FleetVerdict, WaitGraph, Waiting};
+use planning::rollout::{PresentRollout, RolloutStatus};
+use schema::codec;
+use schema::keys::Key;
+use schema::names::{HostName, ServiceName};
+use schema::records::Maintenance;
+use schema::time::EpochSeconds;
+use schema::verdict::WaitingOn;
+
+type Answer = Result<Response, ErrorResponse>;
+
+/// The state of the fleet.
+pub(super) async fn status(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    read_none(&parameters)?;
+    let alarms = shared.fleet.alarms();
+    let view = move |seen: Seen<'_>| {
+        let parts = StatusParts::of(seen.found(), alarms, seen.now);
+        Ok(StatusView::new(seen.fleet(), parts, seen.revision()))
+    };
+    shared.answer("status".into(), view).await
+}
+
+/// What failed, by host and by cause.
+pub(super) async fn failures(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    read_none(&parameters)?;
+    let view = |seen: Seen<'_>| Ok(FailuresView::of(seen.fleet(), seen.revision()));
+    shared.answer("failures".into(), view).await
+}
+
+/// The hosts.
+pub(super) async fn hosts(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    let HostsParameters { filter, order, all } = HostsParameters::read(&parameters)?;
+    let view = move |seen: Seen<'_>| {
+        let mut view = HostsView::new(seen.fleet(), all, seen.revision());
+        view.keep(&filter);
+        view.sort(order);
+        Ok(view)
+    };
+    shared.answer(format!("hosts {parameters:?}"), view).await
+}
+
+/// Why a host is as it is.
+pub(super) async fn host(
+    State(shared): State<Shared>,
+    Path(host): Path<String>,
+    Query(parameters): Query<Parameters>,
+) -> Answer {
+    read_none(&parameters)?;
+    let host = HostName::folded(&host).map_err(refused)?;
+    let question = format!("host {host}");
+    let view = move |seen: Seen<'_>| {
+        let (found, fleet) = (seen.found(), seen.fleet());
+        let waits_for_service =
+            matches!(fleet.verdict(&host), Some(FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_)))));
+        let waits = waits_for_service.then(|| {
+            let catalog = seen.catalog();
+            HostWaits::new(&host, &WaitGraph::of(fleet, &catalog, seen.now))
+        });
+        let rollout = HostRollout::of(&host, found, seen.now);
+        let retry = found.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
+        let view = HostView::new(&host, fleet, (waits, rollout), retry, seen.revision());
+        view.ok_or_else(|| match fleet.others().contains_key(&host) {
+            true => format!("host {host} was decommissioned"),
+            false => format!("host {host} is not known: it is not on the roster and has never reported"),
+        })
+    };
+    shared.answer(question, view).await
+}
+
+/// The keys of hosts that do not fit together.
+pub(super) async fn unaccounted(
+    State(shared): State<Shared>,
+    Query(parameters): Query<Parameters>,
+) -> Answer {
+    let filter = read_filter(&parameters)?;
+    let view = move |seen: Seen<'_>| Ok(UnaccountedView::new(seen.fleet(), &filter, seen.revision()));
+    shared.answer(format!("unaccounted {parameters:?}"), view).await
+}
+
+/// What keeps hosts waiting for services.
+pub(super) async fn waits(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    read_none(&parameters)?;
+    let view = |seen: Seen<'_>| {
+        let catalog = seen.catalog();
+        Ok(RootsView::new(&WaitGraph::of(seen.fleet(), &catalog, seen.now), seen.revision()))
+    };
+    shared.answer("waits".into(), view).await
+}
+
+/// The services.
+pub(super) async fn services(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    read_none(&parameters)?;
+    let view = |seen: Seen<'_>| Ok(ServicesView::new(&seen.catalog(), seen.revision()));
+    shared.answer("services".into(), view).await
+}
+
+/// The hosts of a service.
+pub(super) async fn service(
+    State(shared): State<Shared>,
+    Path(service): Path<String>,
+    Query(parameters): Query<Parameters>,
+) -> Answer {
+    let with_checks = read_checks(&parameters)?;
+    let service = ServiceName::new(service.as_str()).map_err(refused)?;
+    let question = format!("service {service} {with_checks}");
+    let view = move |seen: Seen<'_>| {
+        let (found, catalog) = (seen.found(), seen.catalog());
+        let mark = |host: &HostName| {
+            let entry = found.get(&Key::Maintenance(host.clone()))?;
+            codec::read::<Maintenance>(&entry.value).ok()?.of(&service).cloned()
+        };
+        let view = ServiceView::new(&service, &catalog, mark, seen.revision());
+        let mut view = view.ok_or_else(|| format!("no host has {service}"))?;
+        if with_checks {
+            // Hosts without a report have no checks to show.
+            let _ = view.add_checks(found);
+        }
+        Ok(view)
+    };
+    shared.answer(question, view).await
+}
+
+/// How far the rollout of the desired version is.
+pub(super) async fn rollout(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    read_none(&parameters)?;
+    let view = |seen: Seen<'_>| {
+        let present = PresentRollout::find(seen.found()).map_err(|why| why.to_string())?;
+        Ok(RolloutStatus::new(&present, seen.found(), seen.now))
+    };
+    shared.answer("rollout".into(), view).await
+}
+
+/// Who did what.
+pub(super) async fn events(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+    let EventsParameters { since, host } = EventsParameters::read(&parameters)?;
+    let view = move |seen: Seen<'_>| {
+        let mut view = EventsView::read(seen.found());
+        if let Some(since) = since {
+            let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+            view.keep_since(EpochSeconds(seen.now.0.saturating_sub(seconds)));
+        }
+        host.iter().for_each(|host| view.keep_host(host));
+        Ok(view)
+    };
+    shared.answer(format!("events {parameters:?}"), view).await
+}

@@ -1,0 +1,110 @@
+//! The HTTP server. It only reads, and answers with the JSON that the command prints with `-o json`.
+//!
+//! Every request needs the token, unless the settings open the observer to all users of the machine, and must come by one
+//! of the observer's own names. The time and size of requests and answers are bounded (`http-server`).
+
+mod access;
+mod fleet;
+mod health;
+mod openapi;
+mod parameters;
+mod shared;
+
+use crate::metrics::fleet_metrics;
+use crate::observed::SharedFleet;
+use crate::token::Accepted;
+use access::{Access, add_headers, require_access};
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use http_server::{Limits, MetricsFormat, OwnNames, require_own_name};
+use prometheus_client::encoding::text::encode;
+use shared::Shared;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// How many connections the server has. Clients that read pages need few.
+const LIMITS: Limits = Limits { connections: 512, waiting: 64 };
+/// No request has a body.
+const BODY_MAX_BYTES: usize = 1024;
+/// The refusal of a request by a name that is not the server's.
+const FOREIGN_NAME: &str = "the Host header must be a local address, localhost, or one of http.names\n";
+
+/// Every route and its handler. `openapi.json` describes them.
+fn routes() -> [(&'static str, MethodRouter<Shared>); 14] {
+    [
+        ("/metrics", get(metrics)),
+        ("/v1/events", get(fleet::events)),
+        ("/v1/failures", get(fleet::failures)),
+        ("/v1/health", get(health::health)),
+        ("/v1/hosts", get(fleet::hosts)),
+        ("/v1/hosts/{host}", get(fleet::host)),
+        ("/v1/openapi.json", get(openapi::description)),
+        ("/v1/rollout", get(fleet::rollout)),
+        ("/v1/schema/{name}", get(openapi::schema)),
+        ("/v1/services", get(fleet::services)),
+        ("/v1/services/{service}", get(fleet::service)),
+        ("/v1/status", get(fleet::status)),
+        ("/v1/unaccounted", get(fleet::unaccounted)),
+        ("/v1/waits", get(fleet::waits)),
+    ]
+}
+
+/// Serves until `stop` is true. `accepted` is the token that is accepted; `None` if everybody on this machine may look.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    (address, names): (IpAddr, Vec<String>),
+    accepted: Option<Accepted>,
+    fleet: Arc<SharedFleet>,
+    stop: watch::Receiver<bool>,
+) {
+    let router = router(address, names, accepted, fleet);
+    http_server::serve(listener, LIMITS, |_| (), router, stop).await;
+}
+
+fn router(
+    address: IpAddr,
+    names: Vec<String>,
+    accepted: Option<Accepted>,
+    fleet: Arc<SharedFleet>,
+) -> Router {
+    let own = OwnNames { address, names, refusal: (StatusCode::MISDIRECTED_REQUEST, FOREIGN_NAME) };
+    let shown_metrics = Arc::new(fleet_metrics(fleet.clone()));
+    let shared = Shared { fleet, answers: Default::default(), shown_metrics };
+    let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
+    routes()
+        .into_iter()
+        .fold(Router::new(), add)
+        .fallback(|| async {
+            (StatusCode::NOT_FOUND, "there is no such path; /v1/openapi.json lists them\n")
+        })
+        .layer(from_fn_with_state(Arc::new(Access::new(accepted)), require_access))
+        .layer(from_fn_with_state(Arc::new(own), require_own_name))
+        .layer(from_fn(add_headers))
+        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .with_state(shared)
+}
+
+/// Shows all metrics in the format that the client accepts.
+async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let format = MetricsFormat::accepted(accept);
+    let encoding = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        encode(&mut text, &shared.shown_metrics).map(|()| text)
+    });
+    match encoding.await {
+        Ok(Ok(text)) => {
+            ([(header::CONTENT_TYPE, format.content_type())], format.of_open_metrics(text)).into_response()
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

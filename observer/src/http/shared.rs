@@ -1,0 +1,103 @@
+//! What all handlers share, and how they answer.
+
+use crate::clock::now;
+use crate::observed::{Moment, Observed, SharedFleet};
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use catalog::View;
+use http_server::{AnswerCache, ErrorResponse, json_body};
+use planning::fleet::Fleet;
+use prometheus_client::registry::Registry;
+use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The data that the handlers show.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) fleet: Arc<SharedFleet>,
+    pub(super) answers: AnswerCache<Moment>,
+    /// All metrics.
+    pub(super) shown_metrics: Arc<Registry>,
+}
+
+/// What a view is made of.
+pub(super) struct Seen<'a> {
+    observed: &'a Observed,
+    pub(super) now: EpochSeconds,
+}
+
+impl Seen<'_> {
+    /// Returns everything in the store.
+    pub(super) fn found(&self) -> &KeySnapshot {
+        self.observed.found()
+    }
+
+    /// Returns the revision of the store.
+    pub(super) fn revision(&self) -> i64 {
+        self.found().revision
+    }
+
+    /// Returns the fleet.
+    pub(super) fn fleet(&self) -> &Fleet {
+        &self.observed.fleet
+    }
+
+    /// Returns the services. They are put together anew each time.
+    pub(super) fn catalog(&self) -> View {
+        self.observed.catalog()
+    }
+}
+
+/// The first byte of an answer that stands for JSON, or for the reason why there is nothing to show.
+const IS_VIEW: u8 = b'v';
+const IS_NOTHING: u8 = b'n';
+
+impl Shared {
+    /// Answers with a view of the fleet, or with 404 and the reason why there is none. An answer is made once for all
+    /// clients that ask the same while nothing changes.
+    ///
+    /// The header `Age` is the time in whole seconds for which changes of the store may lack in the answer (RFC 9111,
+    /// section 5.1). It is absent until a read of the store has confirmed that the answer is the present.
+    pub(super) async fn answer<V: Serialize>(
+        &self,
+        question: String,
+        view: impl FnOnce(Seen<'_>) -> Result<V, String> + Send + 'static,
+    ) -> Result<Response, ErrorResponse> {
+        let moment = self.fleet.moment();
+        if moment.revision == 0 {
+            let why = self.fleet.problem().map(|why| format!(": {why}")).unwrap_or_default();
+            let text = format!("the store has not been read yet{why}");
+            return Err(ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, text));
+        }
+        let fleet = self.fleet.clone();
+        // The answer may be newer than the moment, but never older.
+        let render = move || {
+            let observed = fleet.read();
+            let view = match &*observed {
+                Some(observed) => view(Seen { observed, now: now() }),
+                None => Err("the store has not been read yet".into()),
+            };
+            let (mut bytes, body) = match view.map(|view| serde_json::to_vec(&view)) {
+                Ok(Ok(json)) => (vec![IS_VIEW], json),
+                Ok(Err(error)) => (vec![IS_NOTHING], error.to_string().into_bytes()),
+                Err(why) => (vec![IS_NOTHING], why.into_bytes()),
+            };
+            bytes.extend(body);
+            bytes
+        };
+        let mut body: Bytes = self.answers.cached_body(moment, question, render).await?;
+        let kind = body.split_to(1);
+        if kind[..] == [IS_NOTHING] {
+            let why = String::from_utf8_lossy(&body).into_owned();
+            return Err(ErrorResponse::Rejected(StatusCode::NOT_FOUND, why));
+        }
+        let age = moment.fresh_at.map(|at| (header::AGE, at.elapsed().as_secs().to_string()));
+        Ok(match age {
+            Some(age) => ([age], json_body(body)).into_response(),
+            None => json_body(body),
+        })
+    }
+}

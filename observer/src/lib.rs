@@ -1,0 +1,63 @@
+//! The observer: one process that follows everything that the store holds, and shows the fleet to people and programs.
+//! It decides nothing and writes nothing; a fleet runs the same without it. Any number may run beside each other.
+
+mod clock;
+pub mod config;
+mod follow;
+mod http;
+pub mod logging;
+mod metrics;
+mod observed;
+mod probe;
+mod token;
+
+use anyhow::{Context, Result, anyhow};
+use etcd_session::ReadOnlySession;
+use observed::SharedFleet;
+use planning::settings::ObserverSettings;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use token::TokenFile;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How long open requests may delay the end.
+const HTTP_DRAIN: Duration = Duration::from_secs(2);
+
+/// Runs until `stopped` resolves.
+///
+/// # Errors
+/// Returns an error if the settings cannot be used, if the address is in use, or if a part of the observer ends before.
+pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) -> Result<()> {
+    let session = ReadOnlySession::new(config::session(&settings)?)?;
+    let token = match settings.open_to_local_users {
+        true => None,
+        false => Some(TokenFile::open(&settings.token_file)?),
+    };
+    let listen = settings.http_listen;
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
+    let address = listener.local_addr()?;
+    let fleet = Arc::new(SharedFleet::default());
+    let (stop_sender, stop) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let accepted = token.as_ref().map(TokenFile::accepted);
+    let own_names = settings.http_names.iter().map(ToString::to_string).collect();
+    tasks.spawn(http::serve(listener, (address.ip(), own_names), accepted, fleet.clone(), stop));
+    tasks.spawn(follow::follow(session, fleet));
+    if let Some(token) = token {
+        tasks.spawn(token.watch());
+    }
+    tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "observer starts");
+    // Nobody waits for the answer of the service manager.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let ended = tokio::select! {
+        () = stopped => Ok(()),
+        // The tasks end only by a fault.
+        _ = tasks.join_next() => Err(anyhow!("a part of the observer has ended; the service manager starts it again")),
+    };
+    stop_sender.send_replace(true);
+    let _ = tokio::time::timeout(HTTP_DRAIN, tasks.join_next()).await;
+    ended
+}

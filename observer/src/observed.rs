@@ -1,0 +1,133 @@
+//! What the observer knows: everything in the store at one revision, and the fleet that follows from it.
+
+use catalog::{View, catalog_from_store};
+use etcd_session::Assembly;
+use planning::fleet::{Fleet, FleetTarget};
+use schema::instruction::Epoch;
+use schema::keys::{Key, Prefix};
+use schema::snapshot::KeySnapshot;
+use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Everything in the store at one revision, and the fleet.
+pub(crate) struct Observed {
+    pub(crate) assembly: Assembly,
+    pub(crate) fleet: Fleet,
+}
+
+impl Observed {
+    /// Returns what follows from the first complete snapshot.
+    pub(crate) fn new(assembly: Assembly) -> Self {
+        let found = assembly.snapshot();
+        let entries = found.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
+        let fleet = Fleet::new(target(found), entries);
+        Self { assembly, fleet }
+    }
+
+    /// Returns everything in the store.
+    pub(crate) fn found(&self) -> &KeySnapshot {
+        self.assembly.snapshot()
+    }
+
+    /// Changes the fleet as these keys have changed.
+    pub(crate) fn note_changed(&mut self, changed: &BTreeSet<String>) {
+        let found = self.assembly.snapshot();
+        for key in changed {
+            self.fleet.change(key, found.entries.get(key).map(|entry| entry.value.as_slice()));
+        }
+        if [Key::CurrentVersion, Key::Store].iter().any(|key| changed.contains(&key.to_string())) {
+            self.fleet.set_target(target(found));
+        }
+    }
+
+    /// Returns the services.
+    pub(crate) fn catalog(&self) -> View {
+        let found = self.found();
+        let entries = [Prefix::Services, Prefix::HealthAll];
+        let entries = entries.iter().flat_map(|range| found.in_range(range));
+        catalog_from_store(
+            entries.map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0)),
+        )
+        .0
+    }
+}
+
+/// Returns the desired version of the fleet.
+fn target(found: &KeySnapshot) -> FleetTarget {
+    let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
+    FleetTarget::read(found.get(&Key::CurrentVersion), epoch)
+}
+
+/// Identifies what is shown. While it stays the same, an answer that was made stays right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Moment {
+    /// The number of the history of the store since the start of the observer.
+    pub(crate) history: u64,
+    /// The revision; 0 before the first snapshot.
+    pub(crate) revision: i64,
+    /// What is shown holds everything that was written before this time.
+    pub(crate) fresh_at: Option<Instant>,
+}
+
+/// What the observer knows, for one task that changes it and many that show it.
+#[derive(Default)]
+pub(crate) struct SharedFleet {
+    observed: RwLock<Option<Observed>>,
+    moment: watch::Sender<Moment>,
+    /// Why the store cannot be followed.
+    problem: watch::Sender<Option<String>>,
+    /// The alarms of the store; `None` if they are not known.
+    alarms: watch::Sender<Option<Vec<String>>>,
+}
+
+impl SharedFleet {
+    /// Shows what is known; `None` before the first snapshot.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Option<Observed>> {
+        // A task that panics while it changes this ends the observer.
+        self.observed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is known.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Option<Observed>) -> T) -> T {
+        change(&mut self.observed.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns what identifies the newest state that clients see.
+    pub(crate) fn moment(&self) -> Moment {
+        *self.moment.borrow()
+    }
+
+    /// Lets clients see the state of this moment.
+    pub(crate) fn set_moment(&self, moment: Moment) {
+        self.moment.send_replace(moment);
+    }
+
+    /// Returns the alarms of the store; `None` if they are not known.
+    pub(crate) fn alarms(&self) -> Option<Vec<String>> {
+        self.alarms.borrow().clone()
+    }
+
+    /// Replaces the alarms of the store.
+    pub(crate) fn set_alarms(&self, alarms: Option<Vec<String>>) {
+        self.alarms.send_replace(alarms);
+    }
+
+    /// Returns why the store cannot be followed.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.borrow().clone()
+    }
+
+    /// Notes why the store cannot be followed, or that it can.
+    pub(crate) fn set_problem(&self, problem: Option<String>) {
+        match (&*self.problem.borrow(), &problem) {
+            (old, Some(new)) if old.as_ref() != Some(new) => {
+                tracing::warn!("the store cannot be read: {new}")
+            }
+            (Some(_), None) => tracing::info!("the store can be read again"),
+            _ => {}
+        }
+        self.problem.send_replace(problem);
+    }
+}

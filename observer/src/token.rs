@@ -1,0 +1,134 @@
+//! The token that clients show. It stands in a file, which the observer creates; who may read the file may look.
+//! The file is read again when it changes, so that another token can be put there.
+
+use anyhow::{Context, Result, ensure};
+use etcd_session::random_token;
+use ring::digest::{SHA256, digest};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Time between two looks at the file.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest token, in bytes.
+const SHORTEST: usize = 32;
+/// Longest file, in bytes.
+const FILE_MAX_BYTES: u64 = 4096;
+
+/// The digest of a token. Digests are compared, so that the time of a comparison tells nothing about the token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// Returns the digest of a token.
+    pub(crate) fn of(token: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        Self(bytes)
+    }
+}
+
+/// What is accepted at present; `None` if the file is gone or cannot be used.
+pub(crate) type Accepted = watch::Receiver<Option<TokenDigest>>;
+
+/// The file of the token.
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    token: watch::Sender<Option<TokenDigest>>,
+}
+
+impl TokenFile {
+    /// Opens the file, and creates it with a new token if it does not exist.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let token = match read(path) {
+            Err(error) if is_not_found(&error) => {
+                create(path).with_context(|| format!("the token file {}", path.display()))?;
+                read(path)?
+            }
+            token => token?,
+        };
+        Ok(Self { path: path.to_owned(), token: watch::channel(Some(token)).0 })
+    }
+
+    /// Returns what is accepted.
+    pub(crate) fn accepted(&self) -> Accepted {
+        self.token.subscribe()
+    }
+
+    /// Reads the file again whenever it changes.
+    pub(crate) async fn watch(self) {
+        let mut failed = false;
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let read = read(&self.path);
+            if let Err(error) = &read
+                && !failed
+            {
+                tracing::error!("{error:#}; nobody can look until that is mended");
+            }
+            failed = read.is_err();
+            let token = read.ok();
+            self.token.send_if_modified(|accepted| {
+                let changed = *accepted != token;
+                *accepted = token;
+                changed
+            });
+        }
+    }
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+/// Creates the file with a new token, for the user and the group of this process.
+fn create(path: &Path) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(path)?;
+    writeln!(file, "{}", random_token())?;
+    file.sync_all()
+}
+
+fn read(path: &Path) -> Result<TokenDigest> {
+    let name = || format!("the token file {}", path.display());
+    let file = File::open(path).with_context(name)?;
+    let mode = file.metadata().with_context(name)?.mode();
+    ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());
+    let mut text = String::new();
+    file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
+    let token = text.trim();
+    let is_word = token.bytes().all(|byte| byte.is_ascii_graphic());
+    ensure!(
+        token.len() >= SHORTEST && is_word,
+        "{}: it must hold one word of at least {SHORTEST} letters and digits",
+        name()
+    );
+    Ok(TokenDigest::of(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_is_created_once_and_refused_if_everybody_may_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        drop(TokenFile::open(&path).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.trim().len(), 32);
+        let opened = TokenFile::open(&path).unwrap();
+        assert!(*opened.accepted().borrow() == Some(TokenDigest::of(text.trim())));
+        let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o644);
+        assert!(TokenFile::open(&path).err().unwrap().to_string().contains("its mode must be 0640"));
+        mode(0o600);
+        for wrong in ["short", &"x y".repeat(20), &"ü".repeat(40)] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(TokenFile::open(&path).is_err(), "{wrong}");
+        }
+    }
+}

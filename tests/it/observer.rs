@@ -1,0 +1,267 @@
+//! The observer against real stores and beside the command.
+
+use crate::contract::fleet::{FLEET, fill};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::observer::Observer;
+use tests::wait;
+
+/// What the observer shows, and the command that shows the same.
+const SAME: [(&str, &str); 16] = [
+    ("/v1/status", "status"),
+    ("/v1/hosts", "hosts list"),
+    ("/v1/hosts?all=true&sort=verdict", "hosts list --all --sort verdict"),
+    ("/v1/hosts?role=web&label=rack%3Dr1", "hosts list --role web --label rack=r1"),
+    ("/v1/hosts?verdict=failed&verdict=lost", "hosts list --verdict failed --verdict lost"),
+    ("/v1/hosts/web-1", "why web-1"),
+    ("/v1/hosts/LOST-1", "why lost-1"),
+    ("/v1/waits", "why"),
+    ("/v1/failures", "get_failures --group --show_warnings"),
+    ("/v1/unaccounted", "unaccounted"),
+    ("/v1/unaccounted?role=web", "unaccounted --role web"),
+    ("/v1/services", "services list"),
+    ("/v1/services/web", "services show web"),
+    ("/v1/services/web?checks=1", "services show web --checks"),
+    ("/v1/events", "events"),
+    ("/v1/events?host=web-1", "events web-1"),
+];
+
+/// Returns what the command answers.
+fn command(operator: &Host, arguments: &str) -> Value {
+    let mut words: Vec<&str> = arguments.split(' ').collect();
+    words.extend(["-o", "json"]);
+    let result = operator.command(&words, "");
+    serde_json::from_str(&result.out).unwrap_or_else(|error| panic!("{arguments}: {error}: {result:?}"))
+}
+
+/// Asserts that both show the same at the same revision.
+fn assert_same(observer: &Observer, operator: &Host, (path, arguments): (&str, &str)) {
+    let expected = command(operator, arguments);
+    let is_at_it = |shown: &Value| shown["revision"] == expected["revision"];
+    let shown = observer.wait_for(path, "the observer is at the revision", is_at_it);
+    assert_eq!(shown, expected, "{path}");
+}
+
+#[test]
+fn the_observer_shows_what_the_command_shows() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    store.put(
+        "/available_services/web/web-1",
+        r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"],"port":80}"#,
+    );
+    store.put("/orchestrate/health/web/web-1", "passing");
+    store.put("/available_services/web/web-2", r#"{"format":1,"host":"web-2","addresses":["10.0.0.2"]}"#);
+    let operator = Host::new("operator", &etcd.endpoints());
+    let observer = Observer::of(&etcd.endpoints());
+    for same in SAME {
+        assert_same(&observer, &operator, same);
+    }
+    // The store changes: a host is decommissioned, another one is frozen, a version is triggered.
+    for arguments in [
+        "hosts decommission lost-1",
+        "freeze --hostname web-1 --reason test",
+        "drain web-2 --reason disk",
+        "trigger_update 44 --reason kernel",
+    ] {
+        let words: Vec<&str> = arguments.split(' ').collect();
+        let result = operator.command(&words, "");
+        assert_eq!(result.code, 0, "{arguments}: {result:?}");
+        for same in SAME.iter().filter(|(path, _)| *path != "/v1/hosts/LOST-1") {
+            assert_same(&observer, &operator, *same);
+        }
+    }
+    let gone = observer.get("/v1/hosts/lost-1");
+    assert_eq!((gone.code, gone.body.as_str()), (404, "host lost-1 was decommissioned\n"));
+    let none = observer.get("/v1/rollout");
+    assert_eq!(none.code, 404, "{none:?}");
+    assert!(none.body.starts_with("no rollout policy governs 44"), "{none:?}");
+    for (path, code) in [
+        ("/v1/hosts/nobody", 404),
+        ("/v1/services/none", 404),
+        ("/v1/hosts?rol=web", 400),
+        ("/v1/status?x", 400),
+        ("/v1/events?since=soon", 400),
+        ("/v1/schema/none.json", 404),
+        ("/nothing", 404),
+    ] {
+        assert_eq!(observer.get(path).code, code, "{path}");
+    }
+}
+
+#[test]
+fn a_rollout_is_shown_as_the_command_shows_it() {
+    let etcd = Etcd::single();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    host.start();
+    host.wait_for_verdict("waiting");
+    let observer = Observer::of(&etcd.endpoints());
+    let operator = Host::new("operator", &etcd.endpoints());
+    operator.write(
+        "policy.toml",
+        "failure_budget = 1\n[[limit]]\nby = \"fleet\"\nmax = 1\n[[stage]]\nname = \"all\"\n",
+    );
+    let file = operator.path("policy.toml");
+    let result = operator.command(&["policy", "set", file.to_str().expect("text")], "");
+    assert_eq!(result.code, 0, "{result:?}");
+    let result = operator.command(&["trigger_update", "1", "--reason", "first"], "");
+    assert_eq!(result.code, 0, "{result:?}");
+    host.wait_for_verdict("ok");
+    observer.wait_for("/v1/rollout", "the rollout has ended", |shown| shown["state"] == "ended");
+    assert_same(&observer, &operator, ("/v1/rollout", "rollout status"));
+    assert_same(&observer, &operator, ("/v1/hosts/h1", "why h1"));
+    let metrics = observer.get("/metrics").body;
+    for line in [
+        "orchestrate_fleet_hosts{role=\"\",verdict=\"ok\"} 1",
+        "orchestrate_fleet_rollout_state{state=\"ended\"} 1",
+        "orchestrate_fleet_rollout_hosts{stage=\"all\",state=\"proven\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    // Each metric is documented, and each documented one is shown.
+    let shown =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE orchestrate_")?.split(' ').next());
+    let shown: BTreeSet<&str> = shown.collect();
+    let manual = include_str!("../../docs/observer.md");
+    let rows = manual.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let documented = rows.filter(|name| name.starts_with("fleet_") || name.starts_with("observer_"));
+    let without = ["fleet_oldest_freeze_timestamp_seconds", "fleet_service_instances"];
+    let documented: BTreeSet<&str> = documented.filter(|name| !without.contains(name)).collect();
+    let shown: BTreeSet<&str> = shown.into_iter().filter(|name| !without.contains(name)).collect();
+    assert_eq!(shown, documented);
+}
+
+#[test]
+fn old_data_never_looks_fresh() {
+    let mut etcd = Etcd::single();
+    etcd.store().put("/current_version", "1");
+    let observer = Observer::of(&etcd.endpoints());
+    etcd.signal_member(0, Signal::STOP);
+    let stopped = Instant::now();
+    let is_old = || observer.get("/v1/status").age().filter(|age| *age >= 3);
+    let age = wait::until("the age grows", is_old, || observer.log());
+    assert!(Duration::from_secs(age) <= stopped.elapsed() + Duration::from_secs(3), "{age}");
+    etcd.signal_member(0, Signal::CONT);
+    etcd.store().put("/current_version", "2");
+    let shown = |json: &Value| json["desired"]["version"] == "2";
+    observer.wait_for("/v1/status", "the observer follows again", shown);
+    // The member is gone, and comes back.
+    etcd.kill_member(0);
+    let health = observer.wait_for_health("stale");
+    assert!(health["age_seconds"].as_f64() > Some(30.0), "{health}");
+    assert!(health["problem"].is_string(), "{health}");
+    let status = observer.get("/v1/status");
+    assert!(status.code == 200 && status.age() >= Some(30), "{status:?}");
+    etcd.start_member(0);
+    etcd.wait_until_serving();
+    let health = observer.wait_for_health("fresh");
+    assert!(health["problem"].is_null(), "{health}");
+}
+
+#[test]
+fn a_restored_store_is_read_again_from_its_beginning() {
+    let mut etcd = Etcd::single_real();
+    let store = etcd.store();
+    store.put("/current_version", "1");
+    let observer = Observer::of(&etcd.endpoints());
+    let snapshot = etcd.save_snapshot();
+    for version in 2..20 {
+        store.put("/current_version", &version.to_string());
+    }
+    let shows = |version: &'static str| move |json: &Value| json["desired"]["version"] == version;
+    observer.wait_for("/v1/status", "it follows", shows("19"));
+    etcd.restore_snapshot(&snapshot);
+    observer.wait_for("/v1/status", "the old version is shown", shows("1"));
+    observer.wait_for_health("fresh");
+    assert!(observer.log().contains("it was restored"), "{}", observer.log());
+    etcd.store().put("/current_version", "5");
+    observer.wait_for("/v1/status", "it follows the restored store", shows("5"));
+}
+
+/// The etcd of the distribution may be older than the fix of its progress notifications, so this shows that progress is
+/// confirmed there.
+#[test]
+fn a_real_etcd_that_is_compacted_under_load_is_followed() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let observer = Observer::of(&etcd.endpoints());
+    for round in 0..30 {
+        let host = format!("load-{}", round % 7);
+        store.put(&format!("/orchestrate/hosts/{host}"), r#"{"format":1,"since":1416300000}"#);
+        store.put(&format!("/running_version/43/{host}"), "");
+        let revision = store.put(&format!("/status/validation/success/{host}"), "1416300000");
+        store.delete(&format!("/running_version/43/{host}"));
+        if round % 5 == 0 {
+            store.compact(revision);
+        }
+    }
+    let operator = Host::new("operator", &etcd.endpoints());
+    for same in SAME.iter().filter(|(path, _)| !path.starts_with("/v1/services/")) {
+        assert_same(&observer, &operator, *same);
+    }
+}
+
+#[test]
+fn only_who_has_the_token_may_look_and_only_by_an_own_name() {
+    let etcd = Etcd::single();
+    let mut observer = Observer::of(&etcd.endpoints());
+    let (address, token) = (observer.address(), observer.token());
+    let bearer = format!("Bearer {token}");
+    let own = ("Host", address.as_str());
+    let right = ("Authorization", bearer.as_str());
+    for (headers, code) in [
+        (&[own, right][..], 200),
+        (&[own], 401),
+        (&[own, ("Authorization", "Bearer 0123456789abcdef0123456789abcdef")], 401),
+        (&[right], 421),
+        (&[("Host", "evil.example"), right], 421),
+        (&[own, right, ("Origin", "http://evil.example")], 403),
+        (&[own, right, ("Sec-Fetch-Site", "cross-site")], 403),
+    ] {
+        for path in ["/v1/status", "/v1/health", "/metrics", "/v1/openapi.json", "/nothing"] {
+            let answer = observer.ask(path, headers);
+            let expected = if code == 200 && path == "/nothing" { 404 } else { code };
+            assert_eq!(answer.code, expected, "{path} {headers:?}");
+            assert_eq!(answer.headers["x-content-type-options"], "nosniff", "{path}");
+            assert!(answer.headers["content-security-policy"].contains("default-src 'none'"), "{path}");
+        }
+    }
+    // A token in a query is not one.
+    assert_eq!(observer.ask(&format!("/v1/status?token={token}"), &[own]).code, 401);
+    // Another token takes effect without a restart, and so does that there is none.
+    let code =
+        |token: &str| observer.ask("/v1/status", &[own, ("Authorization", &format!("Bearer {token}"))]).code;
+    let other = "f".repeat(40);
+    std::fs::write(observer.path("token"), &other).expect("written");
+    wait::until("the new token opens", || (code(&other) == 200).then_some(()), || observer.log());
+    assert_eq!(code(&token), 401);
+    std::fs::remove_file(observer.path("token")).expect("removed");
+    wait::until("no token opens", || (code(&other) == 401).then_some(()), || observer.log());
+    assert!(!observer.log().contains(&token) && !observer.log().contains(&other), "{}", observer.log());
+    // It ends when it is told to, and makes a new token at its next start.
+    observer.signal(Signal::TERM);
+    let ended = wait::until("it ends", || observer.ended(), || "it runs".into());
+    assert_eq!(ended, Some(0));
+    let observer = observer.again();
+    observer.wait_for_health("fresh");
+    assert_ne!(observer.token(), token);
+}
+
+#[test]
+fn the_observer_writes_nothing() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let before = store.revision();
+    let observer = Observer::of(&etcd.endpoints());
+    for (path, _) in SAME {
+        assert_ne!(observer.get(path).code, 500, "{path}");
+    }
+    assert_eq!(store.revision(), before);
+}
