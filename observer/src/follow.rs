@@ -4,7 +4,6 @@
 //! feed has sent all changes up to it ([`Assembly`]). A feed without changes has to say how far it is: it is asked when
 //! another feed, or a read of the store, shows that the store is further.
 
-use crate::clock::now;
 use crate::observed::{Moment, Observed, SharedFleet};
 use crate::probe::{Probe, Reading};
 use etcd_session::{Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession};
@@ -23,6 +22,8 @@ const MOMENT_INTERVAL: Duration = Duration::from_millis(250);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Shortest time between two searches for deadlocks.
 const DEADLOCKS_INTERVAL: Duration = Duration::from_secs(1);
+/// How many times longer than its last confirmations took an old member is left alone. It reads a whole range for each.
+const CONFIRM_REST: u32 = 20;
 /// Longest time for a read that confirms the progress of a feed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 /// Events that are taken together.
@@ -46,6 +47,7 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
     let mut follower = Follower {
         listing: Some(Assembly::new(parts.clone())),
         requested_at: vec![None; parts.len()],
+        confirming: Duration::ZERO,
         feeds: Vec::new(),
         history: 0,
         store_at: None,
@@ -77,7 +79,7 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
             },
             () = sleep_until(due) => {}
         }
-        follower.go_on().await;
+        follower.go_on();
     }
 }
 
@@ -100,6 +102,8 @@ struct Follower {
     progress_in_order: bool,
     /// When each feed was last asked for its progress.
     requested_at: Vec<Option<Instant>>,
+    /// How long confirmations took since progress was last asked for.
+    confirming: Duration,
     /// When deadlocks are looked for next.
     deadlocks_at: Instant,
     /// When clients last saw a new state.
@@ -177,6 +181,7 @@ impl Follower {
     async fn confirm(&mut self, number: usize, revision: i64) {
         let Some(sent) = self.with_assembly(|assembly| assembly.sent(number)).flatten() else { return };
         let (keys, deadline) = (self.parts[number].clone(), Deadline::within(CONFIRM_TIMEOUT));
+        let began = Instant::now();
         match self.session.is_unchanged(&keys, sent, revision, deadline).await {
             Ok(true) => {
                 self.with_assembly(|assembly| assembly.take(number, FeedEvent::Progress(revision)));
@@ -185,6 +190,7 @@ impl Follower {
             Ok(false) => {}
             Err(error) => tracing::debug!(%error, %keys, "the progress of a feed was not confirmed"),
         }
+        self.confirming += began.elapsed();
     }
 
     fn note_reading(&mut self, reading: Reading) {
@@ -207,7 +213,8 @@ impl Follower {
 
     /// Returns when something is due though nothing comes.
     fn next_due(&self) -> Instant {
-        let requested = self.requested_at.iter().flatten().max().map(|at| *at + PROGRESS_INTERVAL);
+        let interval = PROGRESS_INTERVAL.max(self.confirming * CONFIRM_REST);
+        let requested = self.requested_at.iter().flatten().max().map(|at| *at + interval);
         let shown = self.shown_at.map(|at| at + MOMENT_INTERVAL);
         let now = Instant::now();
         let due = requested.into_iter().chain(shown).chain([self.deadlocks_at]).filter(|at| *at > now).min();
@@ -215,9 +222,9 @@ impl Follower {
     }
 
     /// Moves the snapshot as far as is known, asks for what lacks, and lets clients see a new state if it is time.
-    async fn go_on(&mut self) {
+    fn go_on(&mut self) {
         self.advance();
-        self.ask_for_progress().await;
+        self.ask_for_progress();
         self.find_deadlocks();
         self.show();
     }
@@ -247,15 +254,21 @@ impl Follower {
         }
     }
 
-    /// Asks the feeds how far they are that keep the snapshot from moving on.
-    async fn ask_for_progress(&mut self) {
+    /// Asks the feeds how far they are that keep the snapshot from moving on, when clients may see a new state.
+    fn ask_for_progress(&mut self) {
+        if self.was_shown_just_now() {
+            return;
+        }
         let revision = self.store_at.map_or(0, |(revision, _)| revision);
         let behind: Vec<usize> =
             self.with_assembly(|assembly| assembly.behind(revision).collect()).unwrap_or_default();
-        for number in behind {
-            if self.requested_at[number].is_some_and(|at| at.elapsed() < PROGRESS_INTERVAL) {
-                continue;
-            }
+        let interval = PROGRESS_INTERVAL.max(self.confirming * CONFIRM_REST);
+        let is_due = |number: &usize| self.requested_at[*number].is_none_or(|at| at.elapsed() >= interval);
+        let due: Vec<usize> = behind.into_iter().filter(is_due).collect();
+        if !due.is_empty() {
+            self.confirming = Duration::ZERO;
+        }
+        for number in due {
             self.requested_at[number] = Some(Instant::now());
             self.feeds[number].request_progress();
         }
@@ -273,15 +286,18 @@ impl Follower {
         };
         self.fleet.change(|observed| {
             if let Some(observed) = observed.as_mut().filter(|o| o.fleet.verdicts().values().any(waits)) {
-                let catalog = observed.catalog();
-                observed.fleet.find_deadlocks(&catalog, now());
+                observed.find_deadlocks();
             }
         });
     }
 
+    fn was_shown_just_now(&self) -> bool {
+        self.shown_at.is_some_and(|at| at.elapsed() < MOMENT_INTERVAL)
+    }
+
     /// Lets clients see the present state, unless they saw another one just before.
     fn show(&mut self) {
-        if self.listing.is_some() || self.shown_at.is_some_and(|at| at.elapsed() < MOMENT_INTERVAL) {
+        if self.listing.is_some() || self.was_shown_just_now() {
             return;
         }
         let revision = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();

@@ -83,6 +83,11 @@ fn fleet(encoder: &mut MetricsEncoder<'_>, observed: &Observed, now: EpochSecond
             "When the host reported whose last report is the oldest, by its clock, in seconds since 1970";
         encoder.gauge("fleet_oldest_report_timestamp_seconds", help, as_f64(oldest.0))?;
     }
+    let reports = fleet.hosts().values().filter_map(|facts| facts.readable_report());
+    if let Some(end) = reports.flat_map(|report| report.facts.certificates.values()).min() {
+        let help = "When the first certificate ends that a host uses for the store, in seconds since 1970";
+        encoder.gauge("fleet_earliest_certificate_end_timestamp_seconds", help, as_f64(end.0))?;
+    }
     let help = "Freezes that stand";
     let freezes = fleet.freezes().count();
     encoder.gauge("fleet_freezes", help, count_as_f64(freezes))?;

@@ -1,5 +1,6 @@
 //! What the observer knows: everything in the store at one revision, and the fleet that follows from it.
 
+use crate::clock::now;
 use catalog::{View, catalog_from_store};
 use etcd_session::Assembly;
 use planning::fleet::{Fleet, FleetTarget};
@@ -7,7 +8,7 @@ use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeSet;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -15,6 +16,8 @@ use tokio::time::Instant;
 pub(crate) struct Observed {
     pub(crate) assembly: Assembly,
     pub(crate) fleet: Fleet,
+    /// The services; empty until somebody wants to see them as they are now.
+    catalog: OnceLock<View>,
 }
 
 impl Observed {
@@ -23,7 +26,7 @@ impl Observed {
         let found = assembly.snapshot();
         let entries = found.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
         let fleet = Fleet::new(target(found), entries);
-        Self { assembly, fleet }
+        Self { assembly, fleet, catalog: OnceLock::new() }
     }
 
     /// Returns everything in the store.
@@ -34,6 +37,10 @@ impl Observed {
     /// Changes the fleet as these keys have changed.
     pub(crate) fn note_changed(&mut self, changed: &BTreeSet<String>) {
         let found = self.assembly.snapshot();
+        let of_services = [Prefix::Services, Prefix::HealthAll].map(|range| range.to_string());
+        if changed.iter().any(|key| of_services.iter().any(|range| key.starts_with(range))) {
+            self.catalog = OnceLock::new();
+        }
         for key in changed {
             self.fleet.change(key, found.entries.get(key).map(|entry| entry.value.as_slice()));
         }
@@ -42,16 +49,23 @@ impl Observed {
         }
     }
 
-    /// Returns the services.
-    pub(crate) fn catalog(&self) -> View {
-        let found = self.found();
-        let entries = [Prefix::Services, Prefix::HealthAll];
-        let entries = entries.iter().flat_map(|range| found.in_range(range));
-        catalog_from_store(
-            entries.map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0)),
-        )
-        .0
+    /// Looks for deadlocks.
+    pub(crate) fn find_deadlocks(&mut self) {
+        let catalog = self.catalog.take().unwrap_or_else(|| catalog_of(self.found()));
+        self.fleet.find_deadlocks(&catalog, now());
+        self.catalog = catalog.into();
     }
+
+    /// Returns the services.
+    pub(crate) fn catalog(&self) -> &View {
+        self.catalog.get_or_init(|| catalog_of(self.found()))
+    }
+}
+
+fn catalog_of(found: &KeySnapshot) -> View {
+    let ranges = [Prefix::Services, Prefix::HealthAll];
+    let entries = ranges.iter().flat_map(|range| found.in_range(range));
+    catalog_from_store(entries.map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0))).0
 }
 
 /// Returns the desired version of the fleet.

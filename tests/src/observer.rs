@@ -116,18 +116,7 @@ impl Observer {
     }
 
     fn try_ask(&self, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
-        let mut stream = TcpStream::connect(self.address())?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        let incomplete = || std::io::Error::other(format!("no answer: {text:?}"));
-        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(incomplete)?;
-        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(incomplete)?;
-        let headers = head.lines().filter_map(|line| line.split_once(": "));
-        let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
-        Ok(Answer { code, headers, body: body.to_owned() })
+        ask(&self.address(), path, headers)
     }
 
     /// Waits until its health has this state, and returns the answer.
@@ -144,4 +133,25 @@ impl Observer {
             || Some(self.get(path)).filter(|a| a.code == 200).map(|a| a.json()).filter(|json| holds(json));
         wait::until(what, shown, state)
     }
+}
+
+fn ask(address: &str, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let incomplete = || std::io::Error::other(format!("no answer: {text:?}"));
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(incomplete)?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(incomplete)?;
+    let headers = head.lines().filter_map(|line| line.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
+    Ok(Answer { code, headers, body: body.to_owned() })
+}
+
+/// Sends a GET request; returns the body if the answer is a success.
+pub fn http_get(address: &str, path: &str) -> Option<String> {
+    let answer = ask(address, path, &[("Host", address)]).ok()?;
+    (answer.code == 200).then_some(answer.body)
 }

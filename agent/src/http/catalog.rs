@@ -90,7 +90,8 @@ async fn answer(
         });
         body.to_string().into_bytes()
     };
-    Ok(with_age(shown, age, shared.answers.cached_body(moment, question, render).await?))
+    let (body, _) = shared.answers.cached_body(moment, question, render).await?;
+    Ok(with_age(shown, age, body))
 }
 
 fn with_age(shown: &CatalogSnapshot, age: u64, body: Bytes) -> Response {
@@ -319,7 +320,7 @@ pub(super) async fn http_sd(
     let moment = (shown.generation, shown.revision, 0);
     let question = question("targets", &name, level, tag.as_ref());
     let render = move || targets(&shown, &name, level, tag.as_ref()).to_string().into_bytes();
-    Ok(json_body(shared.answers.cached_body(moment, question, render).await?))
+    Ok(json_body(shared.answers.cached_body(moment, question, render).await?.0))
 }
 
 fn targets(shown: &CatalogSnapshot, name: &ServiceName, level: Level, tag: Option<&Tag>) -> Value {

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// Limit of the total size of all answers, those that are being sent and those that are cached, in
 /// KiB.
@@ -19,17 +20,28 @@ const KEPT_MAX: usize = 64;
 const CACHED_MAX_KIB: usize = 16 * 1024;
 
 /// The cache of answers, one for all listeners; cheap to clone. `M` identifies the data that an answer was rendered
-/// from; an answer from other data is rendered anew.
+/// from; an answer from other data is rendered anew, unless the cache rests.
 #[derive(Debug, Clone)]
 pub struct AnswerCache<M> {
     permits: Arc<Semaphore>,
     cached: Arc<Mutex<CachedBodies<M>>>,
+    rest: u32,
 }
 
-#[derive(Debug, Default)]
-struct CachedBodies<M> {
+type CachedBodies<M> = BTreeMap<String, CachedBody<M>>;
+
+#[derive(Debug)]
+struct CachedBody<M> {
     moment: M,
-    bodies: BTreeMap<String, Bytes>,
+    body: Bytes,
+    /// Until then the answer is given though the data may have changed.
+    rests_until: Instant,
+}
+
+impl<M: PartialEq> CachedBody<M> {
+    fn is_valid(&self, moment: &M) -> bool {
+        self.moment == *moment || Instant::now() < self.rests_until
+    }
 }
 
 /// A body with its share of the total size.
@@ -44,9 +56,17 @@ impl AsRef<[u8]> for MeteredBody {
     }
 }
 
-impl<M: Default> Default for AnswerCache<M> {
+impl<M> Default for AnswerCache<M> {
     fn default() -> Self {
-        Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX_KIB)), cached: Arc::default() }
+        Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX_KIB)), cached: Arc::default(), rest: 0 }
+    }
+}
+
+impl<M> AnswerCache<M> {
+    /// Returns a cache that does not render an answer anew before so many times the time has passed that rendering it
+    /// took, though the data changed. So no answer needs more than a share of a core, however often the data changes.
+    pub fn with_rest(rest: u32) -> Self {
+        Self { rest, ..Self::default() }
     }
 }
 
@@ -54,8 +74,9 @@ fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1024).min(IN_FLIGHT_MAX_KIB)
 }
 
-impl<M: Default + PartialEq + Copy + Send + 'static> AnswerCache<M> {
-    /// Returns the answer to a request about the data that `moment` identifies.
+impl<M: PartialEq + Copy + Send + 'static> AnswerCache<M> {
+    /// Returns the answer to a request about the data that `moment` identifies, and what identifies the data that it was
+    /// rendered from. That is the same, unless the cache rests.
     ///
     /// # Errors
     /// Returns [`ErrorResponse::Busy`] if there is no room for the answer.
@@ -64,36 +85,34 @@ impl<M: Default + PartialEq + Copy + Send + 'static> AnswerCache<M> {
         moment: M,
         question: String,
         render: impl FnOnce() -> Vec<u8> + Send + 'static,
-    ) -> Result<Bytes, ErrorResponse> {
+    ) -> Result<(Bytes, M), ErrorResponse> {
         let mut kept = self.cached.clone().lock_owned().await;
-        if kept.moment == moment
-            && let Some(body) = kept.bodies.get(&question)
-        {
-            return Ok(body.clone());
+        if let Some(cached) = kept.get(&question).filter(|cached| cached.is_valid(&moment)) {
+            return Ok((cached.body.clone(), cached.moment));
         }
         let answers = self.clone();
         // The lock is held even if the client goes away, so that one answer is rendered at a time,
         // and rendering blocks no async task.
         let rendering = tokio::task::spawn_blocking(move || {
-            if kept.moment != moment {
-                *kept = CachedBodies { moment, ..CachedBodies::default() };
-            }
+            kept.retain(|_, cached| cached.is_valid(&moment));
+            let began = Instant::now();
             let bytes = render();
+            let rests_until = began + began.elapsed() * answers.rest;
             let size = kib(bytes.len());
-            let held: usize = kept.bodies.values().map(|body| kib(body.len())).sum();
-            if kept.bodies.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {
-                kept.bodies.clear();
+            let held: usize = kept.values().map(|cached| kib(cached.body.len())).sum();
+            if kept.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {
+                kept.clear();
             }
             let body = answers.metered(bytes).or_else(|bytes| {
-                kept.bodies.clear();
+                kept.clear();
                 answers
                     .metered(bytes)
                     .map_err(|_| ErrorResponse::Busy("too much of other answers is still being read"))
             })?;
             if size <= CACHED_MAX_KIB {
-                kept.bodies.insert(question, body.clone());
+                kept.insert(question, CachedBody { moment, body: body.clone(), rests_until });
             }
-            Ok(body)
+            Ok((body, moment))
         });
         rendering.await.unwrap_or_else(|_| Err(ErrorResponse::Busy("the answer could not be made")))
     }
@@ -107,7 +126,7 @@ impl<M: Default + PartialEq + Copy + Send + 'static> AnswerCache<M> {
         match self.metered(bytes) {
             Ok(body) => Ok(body),
             Err(bytes) => {
-                self.cached.lock().await.bodies.clear();
+                self.cached.lock().await.clear();
                 self.metered(bytes)
                     .map_err(|_| ErrorResponse::Busy("too much of other answers is still being read"))
             }
@@ -167,7 +186,7 @@ mod tests {
             if let Some(renderings) = renderings {
                 assert_eq!(rendered.load(Ordering::Relaxed), renderings, "{generation} {question}");
             }
-            read_slowly.extend(answer.ok());
+            read_slowly.extend(answer.ok().map(|(body, _)| body));
         }
         // Answers that clients no longer hold make room, and so do answers that are only cached.
         read_slowly.clear();
@@ -176,5 +195,23 @@ mod tests {
         assert!(answers.body(&serde_json::Value::Null).await.is_err());
         drop(all);
         assert!(answers.body(&serde_json::Value::Null).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_cache_that_rests_gives_the_earlier_answer_and_says_which_it_is() {
+        // Rendering takes so little time that only a large factor shows.
+        let answers = AnswerCache::<u64>::with_rest(u32::MAX);
+        let render = |text: &'static str| {
+            move || {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                text.into()
+            }
+        };
+        let body = answers.cached_body(1, "a".into(), render("one")).await.unwrap();
+        assert_eq!((&body.0[..], body.1), (&b"one"[..], 1));
+        let body = answers.cached_body(2, "a".into(), render("two")).await.unwrap();
+        assert_eq!((&body.0[..], body.1), (&b"one"[..], 1));
+        let body = answers.cached_body(2, "b".into(), render("other")).await.unwrap();
+        assert_eq!((&body.0[..], body.1), (&b"other"[..], 2));
     }
 }

@@ -65,10 +65,8 @@ pub(super) async fn host(
         let (found, fleet) = (seen.found(), seen.fleet());
         let waits_for_service =
             matches!(fleet.verdict(&host), Some(FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_)))));
-        let waits = waits_for_service.then(|| {
-            let catalog = seen.catalog();
-            HostWaits::new(&host, &WaitGraph::of(fleet, &catalog, seen.now))
-        });
+        let waits =
+            waits_for_service.then(|| HostWaits::new(&host, &WaitGraph::of(fleet, seen.catalog(), seen.now)));
         let rollout = HostRollout::of(&host, found, seen.now);
         let retry = found.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
         let view = HostView::new(&host, fleet, (waits, rollout), retry, seen.revision());
@@ -94,8 +92,7 @@ pub(super) async fn unaccounted(
 pub(super) async fn waits(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let view = |seen: Seen<'_>| {
-        let catalog = seen.catalog();
-        Ok(RootsView::new(&WaitGraph::of(seen.fleet(), &catalog, seen.now), seen.revision()))
+        Ok(RootsView::new(&WaitGraph::of(seen.fleet(), seen.catalog(), seen.now), seen.revision()))
     };
     shared.answer("waits".into(), view).await
 }
@@ -103,7 +100,7 @@ pub(super) async fn waits(State(shared): State<Shared>, Query(parameters): Query
 /// The services.
 pub(super) async fn services(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let view = |seen: Seen<'_>| Ok(ServicesView::new(&seen.catalog(), seen.revision()));
+    let view = |seen: Seen<'_>| Ok(ServicesView::new(seen.catalog(), seen.revision()));
     shared.answer("services".into(), view).await
 }
 
@@ -122,7 +119,7 @@ pub(super) async fn service(
             let entry = found.get(&Key::Maintenance(host.clone()))?;
             codec::read::<Maintenance>(&entry.value).ok()?.of(&service).cloned()
         };
-        let view = ServiceView::new(&service, &catalog, mark, seen.revision());
+        let view = ServiceView::new(&service, catalog, mark, seen.revision());
         let mut view = view.ok_or_else(|| format!("no host has {service}"))?;
         if with_checks {
             // Hosts without a report have no checks to show.

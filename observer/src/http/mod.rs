@@ -20,7 +20,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use http_server::{Limits, MetricsFormat, OwnNames, require_own_name};
+use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, require_own_name};
 use prometheus_client::encoding::text::encode;
 use shared::Shared;
 use std::net::IpAddr;
@@ -30,6 +30,9 @@ use tokio::sync::watch;
 
 /// How many connections the server has. Clients that read pages need few.
 const LIMITS: Limits = Limits { connections: 512, waiting: 64 };
+/// How many times longer than its rendering took an answer is given though the fleet changed. So each path needs at most a
+/// sixtieth of a core; the list of ten thousand hosts is made anew about each second.
+const REST: u32 = 60;
 /// No request has a body.
 const BODY_MAX_BYTES: usize = 1024;
 /// The refusal of a request by a name that is not the server's.
@@ -75,7 +78,7 @@ fn router(
 ) -> Router {
     let own = OwnNames { address, names, refusal: (StatusCode::MISDIRECTED_REQUEST, FOREIGN_NAME) };
     let shown_metrics = Arc::new(fleet_metrics(fleet.clone()));
-    let shared = Shared { fleet, answers: Default::default(), shown_metrics };
+    let shared = Shared { fleet, answers: AnswerCache::with_rest(REST), shown_metrics };
     let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
     routes()
         .into_iter()

@@ -45,8 +45,8 @@ impl Seen<'_> {
         &self.observed.fleet
     }
 
-    /// Returns the services. They are put together anew each time.
-    pub(super) fn catalog(&self) -> View {
+    /// Returns the services.
+    pub(super) fn catalog(&self) -> &View {
         self.observed.catalog()
     }
 }
@@ -73,7 +73,7 @@ impl Shared {
             return Err(ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, text));
         }
         let fleet = self.fleet.clone();
-        // The answer may be newer than the moment, but never older.
+        // The answer may be newer than its moment, but never older.
         let render = move || {
             let observed = fleet.read();
             let view = match &*observed {
@@ -88,7 +88,7 @@ impl Shared {
             bytes.extend(body);
             bytes
         };
-        let mut body: Bytes = self.answers.cached_body(moment, question, render).await?;
+        let (mut body, moment): (Bytes, Moment) = self.answers.cached_body(moment, question, render).await?;
         let kind = body.split_to(1);
         if kind[..] == [IS_NOTHING] {
             let why = String::from_utf8_lossy(&body).into_owned();

@@ -19,6 +19,8 @@ enum Pending {
 #[derive(Debug, Clone)]
 struct Part {
     keys: Keys,
+    /// The key, or what all its keys begin with.
+    range: String,
     /// Every change up to this revision was sent; `None` before the first list.
     reached: Option<i64>,
     /// Revisions, without both ends, whose changes were not sent, because a list came instead.
@@ -26,6 +28,18 @@ struct Part {
     /// Entries of a list that is not complete.
     listing: BTreeMap<String, Entry>,
     connected: bool,
+    /// Number of its keys in the snapshot.
+    count: usize,
+}
+
+impl Part {
+    /// True if the key belongs to it.
+    fn has(&self, key: &str) -> bool {
+        match &self.keys {
+            Keys::One(_) => key == self.range,
+            Keys::Below(_) => key.starts_with(&self.range),
+        }
+    }
 }
 
 /// Entries of several feeds at one revision, and what is known of later revisions.
@@ -39,7 +53,15 @@ pub struct Assembly {
 impl Assembly {
     /// Returns an empty snapshot of these keys. The feed with number N must follow the key or range at that place.
     pub fn new(keys: impl IntoIterator<Item = Keys>) -> Self {
-        let part = |keys| Part { keys, reached: None, gap: None, listing: BTreeMap::new(), connected: false };
+        let part = |keys: Keys| Part {
+            range: keys.to_string(),
+            keys,
+            reached: None,
+            gap: None,
+            listing: BTreeMap::new(),
+            connected: false,
+            count: 0,
+        };
         Self {
             parts: keys.into_iter().map(part).collect(),
             snapshot: KeySnapshot::default(),
@@ -70,27 +92,25 @@ impl Assembly {
     }
 
     /// Returns the revision up to which a feed has sent every change, and the number of keys that it follows there.
-    /// The number is counted anew each time.
     pub fn sent(&self, number: usize) -> Option<(i64, usize)> {
         let part = &self.parts[number];
         let reached = part.reached?;
-        let range = part.keys.to_string();
-        let belongs = |key: &str| match &part.keys {
-            Keys::One(_) => key == range,
-            Keys::Below(_) => key.starts_with(&range),
-        };
-        let there = self.snapshot.entries.range(range.clone()..);
-        let there = there.map(|(key, _)| key.as_str()).take_while(|key| key.starts_with(&range));
-        let mut keys: BTreeSet<&str> = there.collect();
+        let (mut before, mut count) = (&self.snapshot.entries, part.count);
+        // Whether each key is there that changed after `before`.
+        let mut changed: BTreeMap<&str, bool> = BTreeMap::new();
         for pending in self.pending.values().flatten() {
             match pending {
-                Pending::Change(key, Some(_)) if belongs(key) => _ = keys.insert(key),
-                Pending::Change(key, None) => _ = keys.remove(key.as_str()),
-                Pending::List(of, list) if *of == number => keys = list.keys().map(String::as_str).collect(),
+                Pending::Change(key, entry) if part.has(key) => _ = changed.insert(key, entry.is_some()),
+                Pending::List(of, list) if *of == number => {
+                    (before, count) = (list, list.len());
+                    changed.clear();
+                }
                 Pending::Change(..) | Pending::List(..) => {}
             }
         }
-        Some((reached, keys.len()))
+        let added = changed.iter().filter(|(key, there)| **there && !before.contains_key(**key)).count();
+        let removed = changed.iter().filter(|(key, there)| !**there && before.contains_key(**key)).count();
+        Some((reached, count + added - removed))
     }
 
     /// Takes an event of a feed.
@@ -132,7 +152,7 @@ impl Assembly {
             match pending {
                 Pending::Change(key, entry) => self.set(key, entry, &mut changed),
                 Pending::List(number, list) => {
-                    let range = self.parts[number].keys.to_string();
+                    let range = self.parts[number].range.clone();
                     let there = self.snapshot.entries.range(range.clone()..);
                     let there = there.map(|(key, _)| key).take_while(|key| key.starts_with(&range));
                     let gone: Vec<String> = there.filter(|key| !list.contains_key(*key)).cloned().collect();
@@ -164,9 +184,13 @@ impl Assembly {
     fn set(&mut self, key: String, entry: Option<Entry>, changed: &mut BTreeSet<String>) {
         let entries = &mut self.snapshot.entries;
         if entries.get(&key) != entry.as_ref() {
-            match entry {
-                Some(entry) => _ = entries.insert(key.clone(), entry),
-                None => _ = entries.remove(&key),
+            let is_there = entry.is_some();
+            let was_there = match entry {
+                Some(entry) => entries.insert(key.clone(), entry),
+                None => entries.remove(&key),
+            };
+            if let Some(part) = self.parts.iter_mut().find(|part| part.has(&key)) {
+                part.count = part.count + usize::from(is_there) - usize::from(was_there.is_some());
             }
             changed.insert(key);
         }

@@ -1,7 +1,7 @@
 //! The yardsticks: the minimum that a program with the same client library can do.
 
-use crate::second_bare;
-use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp};
+use crate::{load, second_bare};
+use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -28,6 +28,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             "verify" => verify(&client, words[2]).await,
             "failures" => failures(client).await,
             "status" => status(&client).await,
+            "mirror" => mirror(&client).await,
             "render" => {
                 dump(&entries(&client).await, Path::new(words[2]));
                 ExitCode::SUCCESS
@@ -149,6 +150,51 @@ async fn status(client: &Client) -> ExitCode {
         }
     }
     ExitCode::FAILURE
+}
+
+/// Holds every key with its value and follows the changes. Prints the number of keys when it has all.
+async fn mirror(client: &Client) -> ExitCode {
+    const RANGES: [&str; 7] = [
+        "/orchestrate/",
+        "/running_version/",
+        "/status/",
+        "/available_services/",
+        "/config_state/",
+        "/config_version/",
+        "/current_version",
+    ];
+    let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
+    let mut entries = BTreeMap::new();
+    let mut watches = Vec::new();
+    for range in RANGES {
+        let mut end = range.as_bytes().to_vec();
+        *end.last_mut().expect("a slash") += 1;
+        let mut from = range.as_bytes().to_vec();
+        let revision = loop {
+            let options = GetOptions::new().with_range(end.clone()).with_limit(10_000);
+            let page = kv.get(from.clone(), Some(options)).await.expect("a page");
+            for entry in page.kvs() {
+                let place = (entry.create_revision(), entry.mod_revision(), entry.lease());
+                entries.insert(entry.key().to_vec(), (entry.value().to_vec(), place));
+            }
+            match page.kvs().last().filter(|_| page.more()) {
+                Some(last) => {
+                    from = last.key().to_vec();
+                    from.push(0);
+                }
+                None => break page.header().expect("a header").revision(),
+            }
+        };
+        let options = WatchOptions::new().with_start_revision(revision + 1).with_range(end);
+        watches.push(client.watch_client().watch(range, Some(options)).await.expect("a watch"));
+    }
+    load::answer(&format!("{} keys", entries.len()));
+    loop {
+        for watch in &mut watches {
+            // Nothing changes while this is measured.
+            watch.message().await.expect("an answer");
+        }
+    }
 }
 
 /// Reads keys-only ranges of the failing prefixes and counts of the others.

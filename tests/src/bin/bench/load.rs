@@ -5,14 +5,15 @@
 use crate::measure::{own_cpu_seconds, percentile};
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use etcd_session::{
-    EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence, PresenceConfig,
-    PresenceState, Session, SessionConfig,
+    Assembly, EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence,
+    PresenceConfig, PresenceState, ReadOnlySession, Session, SessionConfig,
 };
 use planning::settings::StoreSettings;
 use schema::codec;
 use schema::followed::Scope;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, StepName, Token, Version};
+use schema::reads::Keys;
 use schema::records::{Driver, LiveClaim, Report, RosterEntry, StepDuration};
 use schema::steps::StepPhase;
 use schema::time::{EpochSeconds, Span};
@@ -51,6 +52,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             "list" => list(words[1], number(2)).await,
             "services" => services(words[1], number(2), number(3)).await,
             "dumps" => dumps(words[1], number(2)).await,
+            "assembly" => assembly(words[1]).await,
             "storm" => storm(words[1], number(2)).await,
             "heal" => heal(words[1], number(2)).await,
             other => panic!("no load {other}"),
@@ -61,7 +63,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
 }
 
 #[allow(clippy::print_stdout, reason = "the parent reads it")]
-fn answer(line: &str) {
+pub(crate) fn answer(line: &str) {
     println!("{line}");
 }
 
@@ -247,6 +249,25 @@ async fn reports(endpoint: &str, hosts: usize) {
         });
         let operations: Vec<TxnOp> = operations.collect();
         client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
+    }
+}
+
+/// Holds everything in the store as the observer does. Prints the number of keys when it has all.
+async fn assembly(endpoint: &str) {
+    let config = SessionConfig::new(EndpointSource::List(vec![endpoint.to_owned()]));
+    let session = ReadOnlySession::new(config).expect("settings");
+    let (sender, mut events) = mpsc::channel(256);
+    let mut assembly = Assembly::new(Keys::all());
+    let options = FeedOptions { by_revision: true, ..FeedOptions::default() };
+    let follow = |(number, keys)| session.follow(keys, options.clone(), number, sender.clone());
+    let _feeds: Vec<Feed> = (0..).zip(Keys::all()).map(follow).collect();
+    let mut is_complete = false;
+    while let Some((number, event)) = events.recv().await {
+        assembly.take(usize::try_from(number).expect("a feed"), event);
+        if assembly.advance().is_some() && !is_complete {
+            is_complete = true;
+            answer(&format!("{} keys", assembly.snapshot().entries.len()));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod limits;
 mod load;
 mod measure;
 mod names;
+mod observer;
 mod processes;
 mod report;
 mod rollout;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 14] = [
+            let parts: [Part; 15] = [
                 ("command", fleet::commands),
                 ("status", fleet::status),
                 ("propagation", fleet::propagation),
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
                 ("update", fleet::update),
                 ("limited", limits::limited),
                 ("plan", rollout::plan),
+                ("observer", observer::observer),
                 ("solo", solo::solo),
                 ("names", names::names),
                 ("catalog", catalog::catalog),

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// One of the two stores, as a process.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    endpoint: String,
+    pub(crate) endpoint: String,
     _directory: tempfile::TempDir,
 }
 
@@ -19,7 +19,7 @@ impl Server {
         Self { child, endpoint, _directory: directory }
     }
 
-    fn solo() -> Self {
+    pub(crate) fn solo() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let [port] = tests::process::free_ports();
         let address = format!("127.0.0.1:{port}");

@@ -1,0 +1,136 @@
+//! The alerts of a fleet, by Prometheus' own tools and by a real Prometheus.
+
+use crate::contract::fleet::{FLEET, fill};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::observer::{Observer, http_get};
+use tests::process::{Running, free_ports, run};
+use tests::wait;
+
+fn packaged(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus").join(name)
+}
+
+/// True if a program can be started; else records that the test was skipped.
+fn has(test: &str, program: &str) -> bool {
+    let is_there = Command::new(program).arg("--version").output().is_ok();
+    if !is_there {
+        tests::skip(test, &format!("no {program} on the PATH"));
+    }
+    is_there
+}
+
+#[test]
+fn the_rules_fire_when_the_manual_says_and_fall_silent() {
+    if !has("alerts::the_rules_fire_when_the_manual_says_and_fall_silent", "promtool") {
+        return;
+    }
+    for arguments in [["check", "rules", "orchestrate.rules.yml"], ["test", "rules", "rules_test.yml"]] {
+        let mut command = Command::new("promtool");
+        let output = run(command.args(arguments).current_dir(packaged("")), "");
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {text}");
+    }
+    // The manual has the same alerts, with the same severity.
+    let rules = std::fs::read_to_string(packaged("orchestrate.rules.yml")).expect("the rules");
+    let alerts = rules.split("- alert: ").skip(1);
+    let alert = |text: &str| {
+        let severity = text.split("severity: ").nth(1)?.lines().next()?;
+        Some((text.lines().next()?.to_owned(), severity.to_owned()))
+    };
+    let rules: BTreeMap<String, String> = alerts.map(|text| alert(text).expect("a severity")).collect();
+    let manual = include_str!("../../docs/observer.md");
+    let rows = manual.lines().filter_map(|line| line.strip_prefix("| `Orchestrate"));
+    let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()));
+    let documented = cells.map(|mut row| (row.next().expect("a name"), row.next().expect("a severity")));
+    let documented: BTreeMap<_, _> =
+        documented.map(|(name, severity)| (format!("Orchestrate{name}"), severity)).collect();
+    assert_eq!(rules, documented);
+}
+
+/// A real Prometheus with the packaged rules, which asks an observer each second.
+struct Prometheus {
+    _running: Running,
+    directory: tempfile::TempDir,
+    address: String,
+}
+
+impl Prometheus {
+    fn start(observer: &Observer) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [port] = free_ports();
+        let settings = format!(
+            "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\nrule_files: [{:?}]\nscrape_configs:\n\
+             \x20 - job_name: observer\n    authorization:\n      credentials_file: {:?}\n    static_configs:\n\
+             \x20     - targets: [{:?}]\n",
+            packaged("orchestrate.rules.yml"),
+            observer.path("token"),
+            observer.address(),
+        );
+        let file = directory.path().join("prometheus.yml");
+        std::fs::write(&file, settings).expect("written");
+        let address = format!("127.0.0.1:{port}");
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()));
+        command.arg(format!("--web.listen-address={address}"));
+        let running = Running::start(&mut command, &directory.path().join("log"));
+        Self { _running: running, directory, address }
+    }
+
+    /// Returns the alerts, each with its name, its role and its state.
+    fn alerts(&self) -> Vec<String> {
+        let answer = http_get(&self.address, "/api/v1/alerts").unwrap_or_default();
+        let json: Value = serde_json::from_str(&answer).unwrap_or_default();
+        let alerts = json["data"]["alerts"].as_array().cloned().unwrap_or_default();
+        let text = |alert: &Value| {
+            let labels = &alert["labels"];
+            let role = labels["role"].as_str().map(|role| format!(" {role}")).unwrap_or_default();
+            let words = [&labels["alertname"], &alert["state"]].map(|word| word.as_str().unwrap_or("?"));
+            format!("{}{role} {}", words[0], words[1])
+        };
+        alerts.iter().map(text).collect()
+    }
+
+    fn wait_for(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
+        let state = || {
+            let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            format!("{:?}\n{log}", self.alerts())
+        };
+        wait::until(what, || Some(self.alerts()).filter(|alerts| holds(alerts)), state);
+    }
+}
+
+#[test]
+fn a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go() {
+    if !has("alerts::a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go", "prometheus") {
+        return;
+    }
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let observer = Observer::of(&etcd.endpoints());
+    let prometheus = Prometheus::start(&observer);
+    let has = |alert: &'static str| move |alerts: &[String]| alerts.iter().any(|found| found == alert);
+    prometheus.wait_for("the watchdog fires", has("OrchestrateWatchdog firing"));
+    prometheus.wait_for("a host is lost", has("OrchestrateHostLost pending"));
+    prometheus.wait_for("hosts fail", has("OrchestrateHostFailing web pending"));
+    // A freeze that was written long ago.
+    let operator = Host::new("operator", &etcd.endpoints());
+    assert_eq!(operator.command(&["freeze", "--role", "web", "--reason", "migration"], "").code, 0);
+    let (key, value) = store.list("/orchestrate/freezes/").into_iter().next().expect("a freeze");
+    let mut freeze: Value = serde_json::from_str(&value).expect("JSON");
+    freeze["at"] = 1_416_300_000.into();
+    store.put(&key, &freeze.to_string());
+    prometheus.wait_for("it is frozen for long", has("OrchestrateFrozenForLong firing"));
+    store.delete(&key);
+    let is_silent = |alerts: &[String]| alerts.iter().all(|alert| !alert.starts_with("OrchestrateFrozen"));
+    prometheus.wait_for("the freeze is gone", is_silent);
+    drop(observer);
+    prometheus.wait_for("nobody watches", has("OrchestrateObserverGone pending"));
+}
