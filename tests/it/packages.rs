@@ -66,6 +66,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     for (from, to) in [
         (deb(PACKAGE), "orchestrate.deb"),
         (newer(&deb(PACKAGE), directory.path()), "newer.deb"),
+        (deb("orchestrate-observer"), "observer.deb"),
         (deb("puppet-module-orchestrate"), "puppet.deb"),
         (deb("python3-jorc"), "python.deb"),
     ] {
@@ -112,6 +113,8 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     let host = machine.run(&["hostname"]);
     let verified = || machine.try_run(&["orchestrate", "verify_hosts", "1", &host]).filter(|result| result.0);
     wait::until("the host is at version 1", verified, || machine.describe());
+
+    the_observer_shows_the_host(&machine, &host);
 
     // After an upgrade the site's changes remain, and the new program runs.
     machine.run(&["sh", "-c", "echo 'role = \"web\"' | cat - /etc/orchestrate/agent.toml > /root/t && cp /root/t /etc/orchestrate/agent.toml"]);
@@ -164,6 +167,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     machine.run(&["test", "-e", "/usr/lib/python3/dist-packages/jiocloud/orchestrate.py"]);
     machine.run(&["jorc", "ping"]);
     machine.run(&["dpkg", "-r", "puppet-module-orchestrate", "python3-jorc"]);
+    machine.run(&["dpkg", "-P", "orchestrate-observer"]);
 
     // After removal nothing runs and the state remains. After a purge nothing remains.
     machine.run(&["dpkg", "-r", PACKAGE]);
@@ -179,4 +183,45 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
         .filter(|l| !l.starts_with("/var/log/") && !l.starts_with("/run/") && !l.starts_with("/tmp/"))
         .collect();
     assert_eq!(left, Vec::<&str>::new());
+}
+
+/// Installs the observer, which follows the store of the machine as a user of its own.
+fn the_observer_shows_the_host(machine: &Machine, host: &str) {
+    const OBSERVER: &str = "orchestrate-observer.service";
+    machine.run(&["dpkg", "-i", "/root/observer.deb"]);
+    assert_eq!(machine.run(&["systemctl", "is-active", OBSERVER]), "active");
+    machine.run(&["systemd-analyze", "--man=no", "verify", OBSERVER]);
+    machine.run(&["orchestrate-observer", "--check-config"]);
+    let token = "/var/lib/orchestrate-observer/token";
+    assert_eq!(
+        machine.run(&["stat", "-c", "%U %G %a", token]),
+        "orchestrate-observer orchestrate-observer 640"
+    );
+    let ask =
+        format!("curl -sf -H \"Authorization: Bearer $(cat {token})\" http://127.0.0.1:8590/v1/hosts/{host}");
+    let shown = || {
+        machine
+            .try_run(&["sh", "-c", &ask])
+            .filter(|(done, text)| *done && text.contains("\"verdict\":\"ok\""))
+    };
+    wait::until("the observer shows the host", shown, || {
+        format!(
+            "{:?}\n{:?}",
+            machine.try_run(&["sh", "-c", &ask]),
+            machine.try_run(&["journalctl", "-u", OBSERVER])
+        )
+    });
+    for path in [
+        "/usr/share/man/man8/orchestrate-observer.8.gz",
+        "/usr/share/orchestrate-observer/orchestrate.rules.yml",
+        "/etc/orchestrate/observer.toml",
+    ] {
+        machine.run(&["test", "-e", path]);
+    }
+    let judged = machine.run(&["systemd-analyze", "--no-pager", "security", OBSERVER]);
+    let manual = include_str!("../../docs/packaging.md");
+    let part = manual.split("`orchestrate-observer.service` runs").nth(1).expect("a description");
+    let rating =
+        part.split("Its rating is ").nth(1).and_then(|text| text.split(' ').next()).expect("a number");
+    assert!(judged.contains(&format!("{rating} OK")), "{judged}");
 }

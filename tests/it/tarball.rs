@@ -76,14 +76,18 @@ fn it_is_the_same_each_time_and_works_where_it_is_unpacked() {
         ("usr/bin/orchestrate-hiera", format!("orchestrate-hiera {version}\n")),
         ("usr/bin/solo-etcd", format!("solo-etcd {version}\n")),
         ("usr/sbin/orchestrate-agent", format!("orchestrate-agent {version}\n")),
+        ("usr/sbin/orchestrate-observer", format!("orchestrate-observer {version}\n")),
     ] {
         assert_eq!(succeed(Command::new(root.join(program)).arg("--version")), expected);
     }
     let mut check = Command::new(root.join("usr/sbin/orchestrate-agent"));
     check.env_clear().args(["--check-config", "--config"]).arg(root.join("etc/orchestrate/agent.toml"));
     succeed(&mut check);
+    let mut check = Command::new(root.join("usr/sbin/orchestrate-observer"));
+    check.args(["--check-config", "--config"]).arg(root.join("etc/orchestrate/observer.toml"));
+    succeed(&mut check);
     // The units start programs that are in the tarball.
-    for unit in ["orchestrate-agent", "solo-etcd"] {
+    for unit in ["orchestrate-agent", "orchestrate-observer", "solo-etcd"] {
         let file = root.join(format!("usr/lib/systemd/system/{unit}.service"));
         let text = std::fs::read_to_string(file).expect("the unit");
         let program = text.lines().find_map(|line| line.strip_prefix("ExecStart=/")).expect("a program");
