@@ -4,6 +4,7 @@
 //! feed has sent all changes up to it ([`Assembly`]). A feed without changes has to say how far it is: it is asked when
 //! another feed, or a read of the store, shows that the store is further.
 
+use crate::freshness::Freshness;
 use crate::observed::{Moment, Observed, SharedFleet};
 use crate::probe::{Probe, Reading};
 use etcd_session::{Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession};
@@ -50,7 +51,7 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
         confirming: Duration::ZERO,
         feeds: Vec::new(),
         history: 0,
-        store_at: None,
+        freshness: Freshness::default(),
         progress_in_order: false,
         deadlocks_at: Instant::now(),
         shown_at: None,
@@ -96,8 +97,7 @@ struct Follower {
     history: u64,
     /// What is known of the present history before its first snapshot is complete.
     listing: Option<Assembly>,
-    /// A revision of the store, and when the read that showed it began; `None` if the snapshot has reached it.
-    store_at: Option<(i64, Instant)>,
+    freshness: Freshness,
     /// Whether the progress of a feed can be trusted.
     progress_in_order: bool,
     /// When each feed was last asked for its progress.
@@ -172,7 +172,7 @@ impl Follower {
         self.session.begin_history(revision);
         self.history += 1;
         self.listing = Some(Assembly::new(self.parts.clone()));
-        self.store_at = None;
+        self.freshness = Freshness::default();
         self.start_feeds();
     }
 
@@ -201,8 +201,7 @@ impl Follower {
                 let is_possible =
                     self.with_assembly(|assembly| assembly.snapshot().revision <= revision) == Some(true);
                 if is_possible {
-                    // An earlier reading that was not reached yet is reached sooner, and says enough.
-                    self.store_at.get_or_insert((revision, began));
+                    self.freshness.note(revision, began);
                 }
             }
             Reading::Revision(_, Err(error)) => self.fleet.set_problem(Some(error.to_string())),
@@ -249,9 +248,7 @@ impl Follower {
             });
         }
         let reached = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();
-        if let Some((_, began)) = self.store_at.take_if(|(revision, _)| *revision <= reached) {
-            self.fresh_at = Some(began);
-        }
+        self.fresh_at = self.freshness.reach(reached).or(self.fresh_at);
     }
 
     /// Asks the feeds how far they are that keep the snapshot from moving on, when clients may see a new state.
@@ -259,7 +256,7 @@ impl Follower {
         if self.was_shown_just_now() {
             return;
         }
-        let revision = self.store_at.map_or(0, |(revision, _)| revision);
+        let revision = self.freshness.awaited();
         let behind: Vec<usize> =
             self.with_assembly(|assembly| assembly.behind(revision).collect()).unwrap_or_default();
         let interval = PROGRESS_INTERVAL.max(self.confirming * CONFIRM_REST);

@@ -4,7 +4,9 @@
 mod clock;
 pub mod config;
 mod follow;
+mod freshness;
 mod http;
+mod incidents;
 pub mod logging;
 mod metrics;
 mod observed;
@@ -13,6 +15,7 @@ mod token;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
+use incidents::IncidentFile;
 use observed::SharedFleet;
 use planning::settings::ObserverSettings;
 use std::future::Future;
@@ -32,6 +35,8 @@ const HTTP_DRAIN: Duration = Duration::from_secs(2);
 /// Returns an error if the settings cannot be used, if the address is in use, or if a part of the observer ends before.
 pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) -> Result<()> {
     let session = ReadOnlySession::new(config::session(&settings)?)?;
+    let incidents = IncidentFile::open(&settings.state_directory);
+    let incidents = incidents.with_context(|| settings.state_directory.display().to_string())?;
     let token = match settings.open_to_local_users {
         true => None,
         false => Some(TokenFile::open(&settings.token_file)?),
@@ -45,7 +50,8 @@ pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) 
     let accepted = token.as_ref().map(TokenFile::accepted);
     let own_names = settings.http_names.iter().map(ToString::to_string).collect();
     tasks.spawn(http::serve(listener, (address.ip(), own_names), accepted, fleet.clone(), stop));
-    tasks.spawn(follow::follow(session, fleet));
+    tasks.spawn(follow::follow(session, fleet.clone()));
+    tasks.spawn(incidents.follow(fleet, settings.incident_times));
     if let Some(token) = token {
         tasks.spawn(token.watch());
     }

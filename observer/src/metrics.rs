@@ -5,6 +5,7 @@ use crate::clock::now;
 use crate::observed::{Observed, SharedFleet};
 use http_server::MetricsEncoder;
 use planning::fleet::FleetState;
+use planning::incidents::IncidentKind;
 use planning::rollout::{PresentRollout, RolloutStatus, RolloutWord};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
@@ -51,6 +52,12 @@ impl Collector for FleetMetrics {
             let help = "Time in seconds for which changes of the store may lack in these metrics";
             encoder.gauge("fleet_age_seconds", help, fresh_at.elapsed().as_secs_f64())?;
         }
+        let incidents = self.0.incidents();
+        let open = IncidentKind::ALL.map(|kind| {
+            let count = incidents.iter().filter(|open| open.incident.kind == kind).count();
+            ([("kind", kind.as_str()), ("severity", kind.severity().as_str())], count_as_f64(count))
+        });
+        encoder.family("fleet_incidents", "Open incidents, by kind; every kind is there", open)?;
         let observed = self.0.read();
         match &*observed {
             Some(observed) => fleet(&mut encoder, observed, now()),

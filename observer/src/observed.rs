@@ -4,6 +4,7 @@ use crate::clock::now;
 use catalog::{View, catalog_from_store};
 use etcd_session::Assembly;
 use planning::fleet::{Fleet, FleetTarget};
+use planning::incidents::OpenIncident;
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::snapshot::KeySnapshot;
@@ -94,6 +95,7 @@ pub(crate) struct SharedFleet {
     problem: watch::Sender<Option<String>>,
     /// The alarms of the store; `None` if they are not known.
     alarms: watch::Sender<Option<Vec<String>>>,
+    incidents: watch::Sender<Vec<OpenIncident>>,
 }
 
 impl SharedFleet {
@@ -128,6 +130,16 @@ impl SharedFleet {
         self.alarms.send_replace(alarms);
     }
 
+    /// Returns the open incidents.
+    pub(crate) fn incidents(&self) -> Vec<OpenIncident> {
+        self.incidents.borrow().clone()
+    }
+
+    /// Replaces the open incidents.
+    pub(crate) fn set_incidents(&self, incidents: Vec<OpenIncident>) {
+        self.incidents.send_replace(incidents);
+    }
+
     /// Returns why the store cannot be followed.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem.borrow().clone()
@@ -136,9 +148,9 @@ impl SharedFleet {
     /// Notes why the store cannot be followed, or that it can.
     pub(crate) fn set_problem(&self, problem: Option<String>) {
         match (&*self.problem.borrow(), &problem) {
-            (old, Some(new)) if old.as_ref() != Some(new) => {
-                tracing::warn!("the store cannot be read: {new}")
-            }
+            (None, Some(new)) => tracing::warn!("the store cannot be read: {new}"),
+            // It may be another member each second.
+            (Some(old), Some(new)) if old != new => tracing::debug!("the store cannot be read: {new}"),
             (Some(_), None) => tracing::info!("the store can be read again"),
             _ => {}
         }

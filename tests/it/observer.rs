@@ -269,3 +269,49 @@ fn the_observer_writes_nothing() {
     }
     assert_eq!(store.revision(), before);
 }
+
+#[test]
+fn incidents_are_the_same_in_every_observer_outlive_a_restart_and_end() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let start = || {
+        let observer = Observer::start_with(
+            &format!("endpoints = {:?}", etcd.endpoints()),
+            "[incidents]\nhold_for = \"1s\"\nclear_for = \"1s\"\n",
+        );
+        observer.wait_for_health("fresh");
+        observer
+    };
+    let (observer, other) = (start(), start());
+    let is_open = |shown: &Value, kind: &str| {
+        shown["incidents"].as_array().is_some_and(|all| all.iter().any(|open| open["kind"] == kind))
+    };
+    let has_all = |shown: &Value| is_open(shown, "lost") && is_open(shown, "failed");
+    let shown = observer.wait_for("/v1/incidents", "the incidents open", has_all);
+    let the_same = other.wait_for("/v1/incidents", "they open in the other observer", has_all);
+    let ids = |shown: &Value| -> BTreeSet<String> {
+        shown["incidents"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|open| open["incident_id"].to_string())
+            .collect()
+    };
+    assert_eq!(ids(&shown), ids(&the_same));
+    let lost = shown["incidents"].as_array().and_then(|all| all.iter().find(|open| open["kind"] == "lost"));
+    let lost = lost.expect("an incident");
+    assert_eq!((&lost["hosts"][0], &lost["severity"]), (&"lost-1".into(), &"ticket".into()), "{lost}");
+    let metric = "orchestrate_fleet_incidents{kind=\"lost\",severity=\"ticket\"} 1";
+    assert!(observer.get("/metrics").body.contains(metric));
+    assert!(observer.log().contains("incident opened"), "{}", observer.log());
+    // After a restart they are open at once, and since the same time.
+    let observer = observer.again();
+    let again = observer.wait_for("/v1/incidents", "they are open", has_all);
+    assert_eq!(again["incidents"], shown["incidents"]);
+    // The host is taken out of the fleet.
+    store.delete("/orchestrate/hosts/lost-1");
+    store.delete("/orchestrate/reports/lost-1");
+    observer.wait_for("/v1/incidents", "the host is forgotten", |shown| !is_open(shown, "lost"));
+    assert!(observer.log().contains("incident resolved"), "{}", observer.log());
+}

@@ -41,11 +41,16 @@ pub struct Observer {
 impl Observer {
     /// Starts an observer with this table `[store]`, and waits until it has a token.
     pub fn start(store: &str) -> Self {
+        Self::start_with(store, "")
+    }
+
+    /// Same as [`Observer::start`], with further tables.
+    pub fn start_with(store: &str, tables: &str) -> Self {
         let [port] = free_ports();
         let observer = Self { directory: tempfile::tempdir().expect("a directory"), port, running: None };
         let text = format!(
-            "[store]\n{store}\n[http]\nlisten = \"127.0.0.1:{port}\"\ntoken_file = {:?}\n",
-            observer.path("token")
+            "state_directory = {:?}\n[store]\n{store}\n[http]\nlisten = \"127.0.0.1:{port}\"\n{tables}",
+            observer.directory.path()
         );
         std::fs::write(observer.path("observer.toml"), text).expect("written");
         observer.again()

@@ -2,6 +2,7 @@
 
 pub mod fleet;
 pub mod host;
+pub mod incidents;
 pub mod lint;
 pub mod named_files;
 pub mod policy;

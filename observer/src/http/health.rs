@@ -1,17 +1,16 @@
-//! Whether what the observer shows is fresh.
+//! Whether what the observer shows is fresh, and what people have to look at. These never wait for another answer.
 
 use super::parameters::{Parameters, read_none};
 use super::shared::Shared;
+use crate::incidents::STALE_AFTER;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use http_server::ErrorResponse;
+use planning::incidents::{Incident, OpenIncident};
+use planning::text::rfc3339;
 use serde::Serialize;
-use std::time::Duration;
-
-/// Age from which on what is shown is stale.
-pub(crate) const STALE_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether what is shown can be trusted to be the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -61,4 +60,39 @@ pub(super) async fn health(
     };
     let code = if state == Freshness::Fresh { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Ok((code, Json(view)).into_response())
+}
+
+#[derive(Debug, Serialize)]
+struct IncidentsView {
+    /// Those that somebody has to look at first come first.
+    incidents: Vec<IncidentView>,
+    /// The revision of the store that is shown.
+    revision: i64,
+}
+
+#[derive(Debug, Serialize)]
+struct IncidentView {
+    /// Since when its condition holds (RFC 3339).
+    since: Option<String>,
+    /// Whether it opens and closes again and again.
+    flapping: bool,
+    #[serde(flatten)]
+    incident: Incident,
+}
+
+impl From<OpenIncident> for IncidentView {
+    fn from(OpenIncident { since, flapping, incident }: OpenIncident) -> Self {
+        Self { since: rfc3339(since), flapping, incident }
+    }
+}
+
+/// The open incidents.
+pub(super) async fn incidents(
+    State(shared): State<Shared>,
+    Query(parameters): Query<Parameters>,
+) -> Result<Response, ErrorResponse> {
+    read_none(&parameters)?;
+    let incidents = shared.fleet.incidents().into_iter().map(IncidentView::from).collect();
+    let view = IncidentsView { incidents, revision: shared.fleet.moment().revision };
+    Ok(Json(view).into_response())
 }

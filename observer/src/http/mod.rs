@@ -39,7 +39,7 @@ const BODY_MAX_BYTES: usize = 1024;
 const FOREIGN_NAME: &str = "the Host header must be a local address, localhost, or one of http.names\n";
 
 /// Every route and its handler. `openapi.json` describes them.
-fn routes() -> [(&'static str, MethodRouter<Shared>); 14] {
+fn routes() -> [(&'static str, MethodRouter<Shared>); 15] {
     [
         ("/metrics", get(metrics)),
         ("/v1/events", get(fleet::events)),
@@ -47,6 +47,7 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 14] {
         ("/v1/health", get(health::health)),
         ("/v1/hosts", get(fleet::hosts)),
         ("/v1/hosts/{host}", get(fleet::host)),
+        ("/v1/incidents", get(health::incidents)),
         ("/v1/openapi.json", get(openapi::description)),
         ("/v1/rollout", get(fleet::rollout)),
         ("/v1/schema/{name}", get(openapi::schema)),

@@ -5,8 +5,10 @@ use super::checks;
 use super::command::absolute_path;
 use super::error::{Problems, SettingsError, SettingsErrors, name_of};
 use super::store::{StoreFragment, StoreSettings};
+use crate::incidents::IncidentTimes;
 use catalog::mistakes;
 use schema::names::HostName;
+use schema::time::Span;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,8 +16,10 @@ use std::path::PathBuf;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Fragment {
+    state_directory: Option<PathBuf>,
     store: StoreFragment,
     http: HttpFragment,
+    incidents: IncidentsFragment,
     log: LogFragment,
 }
 
@@ -28,9 +32,18 @@ struct HttpFragment {
     open_to_local_users: Option<bool>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct IncidentsFragment {
+    hold_for: Option<Span>,
+    clear_for: Option<Span>,
+}
+
 /// All settings of an observer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObserverSettings {
+    /// The directory of the token and of the open incidents.
+    pub state_directory: PathBuf,
     /// The store. What the agent alone uses has its default.
     pub store: StoreSettings,
     /// The address of the HTTP server, which is one of the machine itself.
@@ -41,6 +54,8 @@ pub struct ObserverSettings {
     pub token_file: PathBuf,
     /// True if every user of this machine may look without the token.
     pub open_to_local_users: bool,
+    /// How long conditions hold before they are incidents.
+    pub incident_times: IncidentTimes,
     /// The log filter, in the syntax of `EnvFilter` of tracing.
     pub log_level: String,
     /// The format of the log on standard error.
@@ -70,7 +85,7 @@ pub fn read_observer(file: &str, text: &str) -> Result<ObserverSettings, Setting
 
 /// Returns the settings. If there is a problem, they are only good for finding further ones.
 fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
-    let Fragment { store, http, log } = fragment;
+    let Fragment { state_directory, store, http, incidents, log } = fragment;
     for (setting, is_given) in
         [("live_lease", store.live_lease.is_some()), ("backstop", store.backstop.is_some())]
     {
@@ -88,9 +103,17 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
                        sends is not encrypted";
         problems.add("http.listen", message);
     }
-    if let Some(path) = &http.token_file {
-        problems.check("http.token_file", absolute_path(path));
+    for (setting, path) in [("state_directory", &state_directory), ("http.token_file", &http.token_file)] {
+        if let Some(path) = path {
+            problems.check(setting, absolute_path(path));
+        }
     }
+    let state_directory = state_directory.unwrap_or_else(|| "/var/lib/orchestrate-observer".into());
+    let default = IncidentTimes::default();
+    let incident_times = IncidentTimes {
+        hold_for: incidents.hold_for.map_or(default.hold_for, |span| span.0),
+        clear_for: incidents.clear_for.map_or(default.clear_for, |span| span.0),
+    };
     if let Some(level) = &log.level {
         problems.check("log.level", checks::log_level(level));
     }
@@ -98,7 +121,9 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
         store,
         http_listen,
         http_names: http.names,
-        token_file: http.token_file.unwrap_or_else(|| "/var/lib/orchestrate-observer/token".into()),
+        token_file: http.token_file.unwrap_or_else(|| state_directory.join("token")),
+        state_directory,
+        incident_times,
         open_to_local_users: http.open_to_local_users.unwrap_or(false),
         log_level: log.level.unwrap_or_else(|| "info".into()),
         log_format: log.format.unwrap_or_default(),
@@ -108,6 +133,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schema::time::format_duration;
     use std::collections::{BTreeMap, BTreeSet};
 
     fn check(text: &str, expected: &[&str]) {
@@ -133,13 +159,18 @@ mod tests {
         let documented: BTreeMap<&str, &str> =
             cells.map(|mut row| (row.next().expect("a name"), row.nth(1).expect("a default"))).collect();
         let names = documented.keys().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(names, &accepted("http") | &accepted("log"));
+        let mut accepted_names = &(&accepted("http") | &accepted("log")) | &accepted("incidents");
+        accepted_names.insert("state_directory".into());
+        assert_eq!(names, accepted_names);
         let default = read_observer("o.toml", "").expect("the defaults");
         for (name, value) in [
             ("http.listen", default.http_listen.to_string()),
             ("http.names", if default.http_names.is_empty() { "none".into() } else { String::new() }),
             ("http.token_file", default.token_file.display().to_string()),
             ("http.open_to_local_users", default.open_to_local_users.to_string()),
+            ("state_directory", default.state_directory.display().to_string()),
+            ("incidents.hold_for", format_duration(default.incident_times.hold_for)),
+            ("incidents.clear_for", format_duration(default.incident_times.clear_for)),
             ("log.level", default.log_level),
             ("log.format", format!("{:?}", default.log_format).to_lowercase()),
         ] {

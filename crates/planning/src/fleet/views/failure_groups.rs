@@ -64,6 +64,11 @@ impl FailureGroups {
         Self(groups)
     }
 
+    /// Returns the groups, the largest first.
+    pub fn iter(&self) -> impl Iterator<Item = &FailureGroup> {
+        self.0.iter()
+    }
+
     /// Returns the groups as a table, in which the causes are cut to this width. The first line counts.
     pub fn text(&self, width: Option<usize>) -> Text {
         let mut text = Text::default();

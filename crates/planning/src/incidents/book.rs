@@ -1,0 +1,264 @@
+//! Which incidents are open, and what has to be said when. A condition opens an incident after it held for a while, and
+//! closes it after it has been gone for a while. An incident that opens and closes again and again is said once an hour.
+
+use super::incident::{Incident, IncidentId, IncidentKind};
+use super::situation::{Situation, counted};
+use schema::names::HostName;
+use schema::time::EpochSeconds;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Openings within this time count as flapping, in seconds; and so often it is said.
+const FLAPPING_SECONDS: i64 = 60 * 60;
+/// Number of openings that are flapping.
+const FLAPPING_OPENINGS: usize = 3;
+/// Hosts that are lost within this time are lost together, in seconds.
+const TOGETHER_SECONDS: i64 = 60;
+/// So many hosts that are lost together are many, in any fleet.
+const MANY_HOSTS: usize = 20;
+/// A fleet of which more than this part is lost together has lost many.
+const MANY_PERCENT: usize = 5;
+
+/// How long conditions must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IncidentTimes {
+    /// How long a condition holds before its incident opens.
+    pub hold_for: Duration,
+    /// How long it has been gone before its incident closes.
+    pub clear_for: Duration,
+}
+
+impl Default for IncidentTimes {
+    fn default() -> Self {
+        Self { hold_for: Duration::from_secs(2 * 60), clear_for: Duration::from_secs(10 * 60) }
+    }
+}
+
+/// What is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// It opened.
+    Opened,
+    /// It closed.
+    Resolved,
+    /// It opens and closes again and again. Nothing more is said for an hour.
+    Flapping,
+}
+
+impl NoticeKind {
+    /// Returns the word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::Resolved => "resolved",
+            Self::Flapping => "flapping",
+        }
+    }
+}
+
+/// Something to be said about an incident.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// What.
+    pub notice: NoticeKind,
+    /// When.
+    pub at: EpochSeconds,
+    /// Since when its condition holds, or held.
+    pub since: EpochSeconds,
+    /// The incident.
+    #[serde(flatten)]
+    pub incident: Incident,
+}
+
+/// An open incident.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenIncident {
+    /// Since when its condition holds.
+    pub since: EpochSeconds,
+    /// True if it opens and closes again and again.
+    pub flapping: bool,
+    /// The incident.
+    #[serde(flatten)]
+    pub incident: Incident,
+}
+
+/// A condition that holds, or held not long ago.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Tracked {
+    incident: Incident,
+    /// Since when its condition holds; `None` if it does not, and is not open.
+    since: Option<EpochSeconds>,
+    /// Since when its condition has been gone.
+    gone_since: Option<EpochSeconds>,
+    is_open: bool,
+    /// When it opened within the last hour.
+    openings: Vec<EpochSeconds>,
+    /// When it was last said that it flaps. Until that is over, nothing else is said.
+    flapping_at: Option<EpochSeconds>,
+}
+
+impl Tracked {
+    fn notice(&self, notice: NoticeKind, now: EpochSeconds) -> Notice {
+        Notice { notice, at: now, since: self.since.unwrap_or(now), incident: self.incident.clone() }
+    }
+
+    /// Notes that the condition holds.
+    fn hold(&mut self, now: EpochSeconds, times: &IncidentTimes) -> Option<Notice> {
+        self.gone_since = None;
+        let since = *self.since.get_or_insert(now);
+        if self.is_open || !has_passed(since, now, times.hold_for) {
+            return None;
+        }
+        self.is_open = true;
+        self.openings.push(now);
+        if self.openings.len() < FLAPPING_OPENINGS && self.flapping_at.is_none() {
+            return Some(self.notice(NoticeKind::Opened, now));
+        }
+        if self.flapping_at.is_some_and(|at| now.0.saturating_sub(at.0) < FLAPPING_SECONDS) {
+            return None;
+        }
+        self.flapping_at = Some(now);
+        Some(self.notice(NoticeKind::Flapping, now))
+    }
+
+    /// Notes that the condition does not hold.
+    fn leave(&mut self, now: EpochSeconds, times: &IncidentTimes) -> Option<Notice> {
+        if self.is_open {
+            let gone_since = *self.gone_since.get_or_insert(now);
+            if !has_passed(gone_since, now, times.clear_for) {
+                return None;
+            }
+            self.is_open = false;
+            let resolved = self.notice(NoticeKind::Resolved, now);
+            (self.since, self.gone_since) = (None, None);
+            return self.flapping_at.is_none().then_some(resolved);
+        }
+        self.since = None;
+        let is_calm = self.flapping_at.is_some() && self.openings.is_empty();
+        if is_calm {
+            self.flapping_at = None;
+            return Some(self.notice(NoticeKind::Resolved, now));
+        }
+        None
+    }
+
+    fn forget_openings(&mut self, now: EpochSeconds) {
+        self.openings.retain(|at| now.0.saturating_sub(at.0) < FLAPPING_SECONDS);
+    }
+
+    /// True if nothing depends on it any more.
+    fn is_over(&self) -> bool {
+        !self.is_open && self.since.is_none() && self.openings.is_empty() && self.flapping_at.is_none()
+    }
+}
+
+/// True if this time has passed. A clock that was set back counts as no time.
+fn has_passed(since: EpochSeconds, now: EpochSeconds, time: Duration) -> bool {
+    u64::try_from(now.0.saturating_sub(since.0)).is_ok_and(|passed| passed >= time.as_secs())
+}
+
+/// The incidents of a fleet. It can be kept in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct IncidentBook {
+    /// The lineage that was seen last.
+    lineage: String,
+    incidents: BTreeMap<IncidentId, Tracked>,
+    /// When each lost host was first seen so.
+    lost_since: BTreeMap<HostName, EpochSeconds>,
+}
+
+impl IncidentBook {
+    /// Takes what is wrong with the fleet; `None` while what is known is old. Then only that is said, and nothing is
+    /// resolved. Returns what has to be said.
+    pub fn advance(
+        &mut self,
+        situation: Option<Situation>,
+        now: EpochSeconds,
+        times: &IncidentTimes,
+    ) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        let away = situation.is_none();
+        let holding = match situation {
+            Some(situation) => self.conditions(situation, now),
+            None => vec![self.store_away()],
+        };
+        let mut holding: BTreeMap<IncidentId, Incident> =
+            holding.into_iter().map(|incident| (incident.incident_id.clone(), incident)).collect();
+        for (id, tracked) in &mut self.incidents {
+            tracked.forget_openings(now);
+            match holding.remove(id) {
+                Some(incident) => {
+                    tracked.incident = incident;
+                    notices.extend(tracked.hold(now, times));
+                }
+                // What is not known neither goes on nor ends.
+                None if away => {
+                    tracked.gone_since = None;
+                    if !tracked.is_open {
+                        tracked.since = None;
+                    }
+                }
+                None => notices.extend(tracked.leave(now, times)),
+            }
+        }
+        for (id, incident) in holding {
+            let (since, gone_since, flapping_at) = (None, None, None);
+            let mut tracked =
+                Tracked { incident, since, gone_since, is_open: false, openings: Vec::new(), flapping_at };
+            notices.extend(tracked.hold(now, times));
+            self.incidents.insert(id, tracked);
+        }
+        self.incidents.retain(|_, tracked| !tracked.is_over());
+        notices
+    }
+
+    /// Returns the open incidents, those that somebody has to look at first before others.
+    pub fn open(&self) -> Vec<OpenIncident> {
+        let open = self.incidents.values().filter(|tracked| tracked.is_open);
+        let mut open: Vec<OpenIncident> = open
+            .map(|tracked| OpenIncident {
+                since: tracked.since.unwrap_or_default(),
+                flapping: tracked.flapping_at.is_some(),
+                incident: tracked.incident.clone(),
+            })
+            .collect();
+        open.sort_by_cached_key(|open| {
+            let Incident { severity, kind, incident_id, .. } = &open.incident;
+            (std::cmp::Reverse(*severity), open.since, *kind, incident_id.clone())
+        });
+        open
+    }
+
+    /// Returns all conditions of a situation.
+    fn conditions(&mut self, situation: Situation, now: EpochSeconds) -> Vec<Incident> {
+        let Situation { lineage, host_count, lost, mut incidents } = situation;
+        self.lineage = lineage;
+        self.lost_since.retain(|host, _| lost.contains(host));
+        lost.iter().for_each(|host| _ = self.lost_since.entry(host.clone()).or_insert(now));
+        if !lost.is_empty() {
+            let many = MANY_HOSTS.min(host_count * MANY_PERCENT / 100).max(1);
+            let kind = if self.lost_together() > many { IncidentKind::ManyLost } else { IncidentKind::Lost };
+            let summary = format!("{} lost", counted(lost.len()));
+            incidents.push(Incident::new((&self.lineage, None), kind, "", summary, lost));
+        }
+        incidents
+    }
+
+    fn store_away(&self) -> Incident {
+        let summary = "the store cannot be read, so that the state of the fleet is not known".to_owned();
+        Incident::new((&self.lineage, None), IncidentKind::StoreAway, "", summary, [])
+    }
+
+    /// Returns the largest number of hosts that were lost within a minute, of those that still are.
+    fn lost_together(&self) -> usize {
+        let mut times: Vec<i64> = self.lost_since.values().map(|at| at.0).collect();
+        times.sort_unstable();
+        let within = |index: usize| {
+            let end = times[index].saturating_add(TOGETHER_SECONDS);
+            times.partition_point(|at| *at <= end) - index
+        };
+        (0..times.len()).map(within).max().unwrap_or_default()
+    }
+}

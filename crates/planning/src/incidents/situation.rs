@@ -1,0 +1,170 @@
+//! What is wrong with a fleet at one revision.
+
+use super::incident::{Incident, IncidentKind};
+use crate::fleet::views::{FailedCheck, FailureGroup, FailureGroups, FailuresView, FoundFailure};
+use crate::fleet::{Fleet, FleetVerdict};
+use crate::rollout::{PresentRollout, RolloutStatus, RolloutWord};
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::records::{CERTIFICATE_WARNING, FailedHost, StatusRecord, StoreIdentity};
+use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Age of a freeze from which on somebody is told, in seconds.
+const FROZEN_FOR_LONG_SECONDS: i64 = 24 * 60 * 60;
+
+/// What is wrong with a fleet. Hosts that an operator took out of use are left out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Situation {
+    /// The lineage of the store; empty if it has no identity.
+    pub(super) lineage: String,
+    /// Number of hosts of the fleet.
+    pub(super) host_count: usize,
+    /// The lost hosts. When they were lost decides how bad that is.
+    pub(super) lost: BTreeSet<HostName>,
+    /// Everything else.
+    pub(super) incidents: Vec<Incident>,
+}
+
+impl Situation {
+    /// Returns what is wrong. `found` is everything in the store, and the fleet is that of the same revision.
+    pub fn new(fleet: &Fleet, found: &KeySnapshot, now: EpochSeconds) -> Self {
+        let identity = found.get(&Key::Store).and_then(|e| codec::read::<StoreIdentity>(&e.value).ok());
+        let lineage = identity.map(|identity| identity.lineage.to_string()).unwrap_or_default();
+        let present = PresentRollout::find(found).ok();
+        let rollout = present.map(|present| RolloutStatus::new(&present, found, now));
+        let rollout = rollout.filter(|rollout| rollout.state != RolloutWord::Ended);
+        let mut situation = Self {
+            host_count: fleet.hosts().len(),
+            lost: of_verdict(fleet, |verdict| matches!(verdict, FleetVerdict::Lost { .. })),
+            incidents: Vec::new(),
+            lineage,
+        };
+        let in_rollout = rollout.as_ref().map(|rollout| situation.add_rollout(rollout, fleet));
+        situation.add_failures(fleet, &in_rollout.unwrap_or_default());
+        situation.add_blocked(fleet);
+        situation.add_freezes(fleet, now);
+        situation.add_certificates(fleet, now);
+        situation
+    }
+
+    fn add(
+        &mut self,
+        rollout: Option<&str>,
+        kind: IncidentKind,
+        (cause, summary): (&str, String),
+        hosts: impl IntoIterator<Item = HostName>,
+    ) {
+        self.incidents.push(Incident::new((&self.lineage, rollout), kind, cause, summary, hosts));
+    }
+
+    /// Adds what failed in the present rollout. Returns the hosts that did.
+    fn add_rollout(&mut self, rollout: &RolloutStatus, fleet: &Fleet) -> BTreeSet<HostName> {
+        let id = Some(rollout.rollout_id.as_str());
+        let is_failed = |(host, failed): &&(HostName, Option<FailedHost>)| {
+            failed.as_ref().is_none_or(|failed| !failed.healed) && !is_out_of_use(fleet, host)
+        };
+        let failed: Vec<&(HostName, Option<FailedHost>)> = rollout.failed.iter().filter(is_failed).collect();
+        let hosts: BTreeSet<HostName> = failed.iter().map(|(host, _)| host.clone()).collect();
+        if rollout.state == RolloutWord::Halted {
+            let why = rollout.why.clone().unwrap_or_else(|| "the rollout is halted".into());
+            self.add(id, IncidentKind::Halted, ("", why), hosts.clone());
+            return hosts;
+        }
+        let found = failed.into_iter().map(|(host, failed)| FoundFailure {
+            host: host.clone(),
+            check: FailedCheck::Down("rollout".into()),
+            record: failed.as_ref().map(|failed| StatusRecord {
+                at: failed.at,
+                version: Some(rollout.version.clone()),
+                code: None,
+                reason: failed.reason.clone(),
+                cause: failed.cause.clone(),
+            }),
+        });
+        let found: Vec<FoundFailure> = found.collect();
+        for group in FailureGroups::new(&found).iter() {
+            let (cause, summary) = described(group, "in the rollout");
+            self.add(id, IncidentKind::FailedInRollout, (&cause, summary), group.hosts.clone());
+        }
+        hosts
+    }
+
+    /// Adds what failed outside of the present rollout, one incident for each cause.
+    fn add_failures(&mut self, fleet: &Fleet, in_rollout: &BTreeSet<HostName>) {
+        let mut failures = FailuresView::of(fleet, 0).failures;
+        failures.retain(|failure| {
+            let is_of_host = !matches!(failure.check, FailedCheck::Liveness | FailedCheck::Stale(_));
+            is_of_host && !in_rollout.contains(&failure.host) && !is_out_of_use(fleet, &failure.host)
+        });
+        for group in FailureGroups::new(&failures).iter() {
+            let (cause, summary) = described(group, &group.check);
+            self.add(None, IncidentKind::Failed, (&cause, summary), group.hosts.clone());
+        }
+    }
+
+    fn add_blocked(&mut self, fleet: &Fleet) {
+        let mut by_reason: BTreeMap<String, Vec<HostName>> = BTreeMap::new();
+        for (host, verdict) in fleet.verdicts() {
+            if matches!(verdict, FleetVerdict::Blocked(_)) && !is_out_of_use(fleet, host) {
+                by_reason.entry(verdict.message()).or_default().push(host.clone());
+            }
+        }
+        for (reason, hosts) in by_reason {
+            let summary = format!("{} blocked: {reason}", counted(hosts.len()));
+            self.add(None, IncidentKind::Blocked, (&reason, summary), hosts);
+        }
+    }
+
+    fn add_freezes(&mut self, fleet: &Fleet, now: EpochSeconds) {
+        for frozen in fleet.freezes() {
+            let Some(freeze) = &frozen.freeze else { continue };
+            if now.0.saturating_sub(freeze.at.0) < FROZEN_FOR_LONG_SECONDS {
+                continue;
+            }
+            let token = frozen.token.as_ref().map(ToString::to_string).unwrap_or_default();
+            let cause = format!("{} {token}", frozen.scope);
+            let summary = format!("for more than a day: {frozen}");
+            self.add(None, IncidentKind::FrozenForLong, (&cause, summary), []);
+        }
+    }
+
+    fn add_certificates(&mut self, fleet: &Fleet, now: EpochSeconds) {
+        let warned = i64::try_from(CERTIFICATE_WARNING.as_secs()).unwrap_or(i64::MAX);
+        let ends_soon = |end: &EpochSeconds| end.0.saturating_sub(now.0) < warned;
+        let reports = fleet.hosts().iter().filter_map(|(host, facts)| Some((host, facts.readable_report()?)));
+        let ending = reports.filter(|(_, report)| report.facts.certificates.values().any(ends_soon));
+        let hosts: Vec<HostName> = ending.map(|(host, _)| host.clone()).collect();
+        if !hosts.is_empty() {
+            let summary = format!("the certificates of {} end within 14 days", counted(hosts.len()));
+            self.add(None, IncidentKind::CertificateEnds, ("", summary), hosts);
+        }
+    }
+}
+
+/// Returns what tells a group of failures from others, and what is wrong.
+fn described(group: &FailureGroup, check: &str) -> (String, String) {
+    let fingerprint = group.fingerprint.as_ref().map(ToString::to_string);
+    let (reason, line) = (group.reason.clone().unwrap_or_default(), group.cause.clone());
+    let cause = format!("{} {}", group.check, fingerprint.unwrap_or_else(|| reason.clone()));
+    let why: Vec<String> = [Some(reason), line].into_iter().flatten().filter(|t| !t.is_empty()).collect();
+    let why = if why.is_empty() { String::new() } else { format!(": {}", why.join(": ")) };
+    (cause, format!("{} failed, {check}{why}", counted(group.host_count)))
+}
+
+/// Returns a number of hosts in words.
+pub(super) fn counted(hosts: usize) -> String {
+    if hosts == 1 { "1 host".into() } else { format!("{hosts} hosts") }
+}
+
+fn is_out_of_use(fleet: &Fleet, host: &HostName) -> bool {
+    fleet.maintenance(host).is_some_and(|marks| marks.host.is_some())
+}
+
+fn of_verdict(fleet: &Fleet, test: impl Fn(&FleetVerdict) -> bool) -> BTreeSet<HostName> {
+    let hosts =
+        fleet.verdicts().iter().filter(|(host, verdict)| test(verdict) && !is_out_of_use(fleet, host));
+    hosts.map(|(host, _)| host.clone()).collect()
+}
