@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tests::process::{binary, in_own_network, run};
-use tests::{skip, wait};
+use tests::{observer, skip, wait};
 
 const UNIT: &str = "orchestrate-agent.service";
 const PACKAGE: &str = "orchestrate";
@@ -197,19 +197,13 @@ fn the_observer_shows_the_host(machine: &Machine, host: &str) {
         machine.run(&["stat", "-c", "%U %G %a", token]),
         "orchestrate-observer orchestrate-observer 640"
     );
-    let ask =
-        format!("curl -sf -H \"Authorization: Bearer $(cat {token})\" http://127.0.0.1:8590/v1/hosts/{host}");
-    let shown = || {
-        machine
-            .try_run(&["sh", "-c", &ask])
-            .filter(|(done, text)| *done && text.contains("\"verdict\":\"ok\""))
-    };
+    // The machine has the network of this test.
+    let bearer = format!("Bearer {}", machine.run(&["cat", token]));
+    let headers = [("Host", "localhost"), ("Authorization", &bearer)];
+    let ask = || observer::ask("127.0.0.1:8590", &format!("/v1/hosts/{host}"), &headers).ok();
+    let shown = || ask().filter(|answer| answer.code == 200 && answer.json()["verdict"] == "ok");
     wait::until("the observer shows the host", shown, || {
-        format!(
-            "{:?}\n{:?}",
-            machine.try_run(&["sh", "-c", &ask]),
-            machine.try_run(&["journalctl", "-u", OBSERVER])
-        )
+        format!("{:?}\n{:?}", ask(), machine.try_run(&["journalctl", "-u", OBSERVER]))
     });
     for path in [
         "/usr/share/man/man8/orchestrate-observer.8.gz",

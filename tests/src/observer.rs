@@ -140,7 +140,11 @@ impl Observer {
     }
 }
 
-fn ask(address: &str, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
+/// Sends a GET request with these headers.
+///
+/// # Errors
+/// Returns an error if there is no complete answer.
+pub fn ask(address: &str, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
