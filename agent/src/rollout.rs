@@ -303,6 +303,8 @@ impl Reconcile for RolloutTask {
                         | FeedEvent::Connected(_)
                         | FeedEvent::InitApply(_)
                         | FeedEvent::Progress(_)
+                        | FeedEvent::UnconfirmedProgress(_)
+                        | FeedEvent::Problem(_)
                         | FeedEvent::WentBack(_) => false,
                     }
             }

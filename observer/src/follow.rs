@@ -7,13 +7,17 @@
 use crate::freshness::Freshness;
 use crate::observed::{Moment, Observed, SharedFleet};
 use crate::probe::{Probe, Reading};
-use etcd_session::{Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession};
+use etcd_session::{Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession, StorePosition};
 use planning::fleet::{Blocked, FleetVerdict, Waiting};
+use schema::keys::Key;
+use schema::names::Token;
 use schema::reads::Keys;
+use schema::records::StoreIdentity;
+use schema::snapshot::KeySnapshot;
 use schema::verdict::WaitingOn;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -23,10 +27,17 @@ const MOMENT_INTERVAL: Duration = Duration::from_millis(250);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Shortest time between two searches for deadlocks.
 const DEADLOCKS_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time between two requests for the progress of a feed.
+const PROGRESS_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// How many times longer than its last confirmations took an old member is left alone. It reads a whole range for each.
 const CONFIRM_REST: u32 = 20;
 /// Longest time for a read that confirms the progress of a feed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bounds of the delay before a feed that lost its contact tries again. They are shorter than those of agents, of which
+/// thousands come back at once.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
+/// Bytes of changes that may wait for a feed that sends nothing. Then everything is read again.
+const PENDING_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Events that are taken together.
 const EVENTS_TOGETHER: usize = 256;
 
@@ -36,23 +47,19 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
     let (sender, mut events) = mpsc::channel(EVENTS_TOGETHER);
     let (readings_sender, mut readings) = mpsc::channel(1);
     let (probed, keys) = watch::channel(parts[0].clone());
-    let version_wanted = Arc::new(Notify::new());
-    let probe = Probe {
-        session: session.clone(),
-        keys,
-        version_wanted: version_wanted.clone(),
-        readings: readings_sender,
-    };
+    let probe = Probe { session: session.clone(), keys, readings: readings_sender };
     let mut tasks = JoinSet::new();
     tasks.spawn(probe.run());
     let mut follower = Follower {
         listing: Some(Assembly::new(parts.clone())),
         requested_at: vec![None; parts.len()],
-        confirming: Duration::ZERO,
+        feed_problems: vec![None; parts.len()],
+        probe_problem: None,
+        confirming: Some(Duration::ZERO),
+        identity: None,
         feeds: Vec::new(),
         history: 0,
         freshness: Freshness::default(),
-        progress_in_order: false,
         deadlocks_at: Instant::now(),
         shown_at: None,
         fresh_at: None,
@@ -61,19 +68,14 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
         fleet,
         sender,
         probed,
-        version_wanted,
     };
     follower.start_feeds();
     let mut together = Vec::with_capacity(EVENTS_TOGETHER);
     loop {
         let due = follower.next_due();
         tokio::select! {
-            count = events.recv_many(&mut together, EVENTS_TOGETHER) => {
-                if count == 0 {
-                    return;
-                }
-                follower.take(together.drain(..)).await;
-            }
+            // The follower holds a sender itself, so this never ends.
+            _ = events.recv_many(&mut together, EVENTS_TOGETHER) => follower.take(together.drain(..)).await,
             reading = readings.recv() => match reading {
                 Some(reading) => follower.note_reading(reading),
                 None => return,
@@ -81,6 +83,10 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
             () = sleep_until(due) => {}
         }
         follower.go_on();
+        if follower.feeds.iter().any(Feed::has_ended) {
+            tracing::error!("a feed of the store has ended");
+            return;
+        }
     }
 }
 
@@ -92,18 +98,21 @@ struct Follower {
     sender: mpsc::Sender<(u64, FeedEvent)>,
     /// What the probe reads.
     probed: watch::Sender<Keys>,
-    version_wanted: Arc<Notify>,
+    /// Why each feed has no contact with the store.
+    feed_problems: Vec<Option<String>>,
+    /// Why the probe could not read.
+    probe_problem: Option<String>,
+    /// The lineage and the epoch of the store in the present snapshot.
+    identity: Option<(Token, u64)>,
     /// The number of the history of the store since the start.
     history: u64,
     /// What is known of the present history before its first snapshot is complete.
     listing: Option<Assembly>,
     freshness: Freshness,
-    /// Whether the progress of a feed can be trusted.
-    progress_in_order: bool,
     /// When each feed was last asked for its progress.
     requested_at: Vec<Option<Instant>>,
-    /// How long confirmations took since progress was last asked for.
-    confirming: Duration,
+    /// How long confirmations took since progress was last asked for; `None` if one failed.
+    confirming: Option<Duration>,
     /// When deadlocks are looked for next.
     deadlocks_at: Instant,
     /// When clients last saw a new state.
@@ -115,7 +124,7 @@ struct Follower {
 impl Follower {
     /// Starts the feeds of the present history. Their numbers differ from those of earlier ones.
     fn start_feeds(&mut self) {
-        let options = FeedOptions { by_revision: true, ..FeedOptions::default() };
+        let options = FeedOptions { by_revision: true, backoff: BACKOFF, ..FeedOptions::default() };
         let first = self.history * self.parts.len() as u64;
         let numbered = (first..).zip(&self.parts);
         let start = |(number, keys): (u64, &Keys)| {
@@ -135,15 +144,12 @@ impl Follower {
         for (number, event) in events {
             let Some(number) = self.number_of(number) else { continue };
             match event {
-                FeedEvent::WentBack(revision) => self.begin_history(revision),
-                FeedEvent::Progress(revision) if !self.progress_in_order => {
-                    self.confirm(number, revision).await;
-                }
+                FeedEvent::WentBack(revision) => self.begin_history(revision, 0),
+                FeedEvent::UnconfirmedProgress(revision) => self.confirm(number, revision).await,
+                FeedEvent::Problem(problem) => self.feed_problems[number] = Some(problem),
                 event => {
                     if event == FeedEvent::Connected(true) {
-                        // The member may be another one.
-                        self.progress_in_order = false;
-                        self.version_wanted.notify_one();
+                        self.feed_problems[number] = None;
                     }
                     self.with_assembly(|assembly| assembly.take(number, event));
                 }
@@ -152,6 +158,13 @@ impl Follower {
         let disconnected = self.with_assembly(|assembly| assembly.disconnected().next());
         let probed = self.parts[disconnected.flatten().unwrap_or_default()].clone();
         self.probed.send_if_modified(|keys| std::mem::replace(keys, probed.clone()) != probed);
+        self.tell_problem();
+    }
+
+    /// Tells why the store cannot be followed, if it cannot.
+    fn tell_problem(&self) {
+        let feeds = self.feed_problems.iter().flatten();
+        self.fleet.set_problem(self.probe_problem.iter().chain(feeds).next().cloned());
     }
 
     /// Does something with the assembly of the present history.
@@ -162,23 +175,30 @@ impl Follower {
         }
     }
 
-    /// Begins a new history after the store was restored. What was known is shown, ever older, until the first snapshot of
-    /// the new history is complete.
-    fn begin_history(&mut self, revision: i64) {
+    /// Begins a new history after the store was restored.
+    fn begin_history(&mut self, revision: i64, raft_term: u64) {
         tracing::warn!(
             revision,
             "the store went back to an earlier revision: it was restored; everything is read again"
         );
-        self.session.begin_history(revision);
+        self.session.begin_history(revision, raft_term);
+        self.read_again();
+    }
+
+    /// Reads everything again. What was known is shown, ever older, until the first new snapshot is complete.
+    fn read_again(&mut self) {
         self.history += 1;
         self.listing = Some(Assembly::new(self.parts.clone()));
         self.freshness = Freshness::default();
+        self.feed_problems = vec![None; self.parts.len()];
         self.start_feeds();
     }
 
     /// Confirms by a read that a feed has sent everything up to a revision, because the progress of an old member can
     /// overtake changes.
     async fn confirm(&mut self, number: usize, revision: i64) {
+        // One that failed is not repeated for the other feeds.
+        let Some(confirming) = self.confirming else { return };
         let Some(sent) = self.with_assembly(|assembly| assembly.sent(number)).flatten() else { return };
         let (keys, deadline) = (self.parts[number].clone(), Deadline::within(CONFIRM_TIMEOUT));
         let began = Instant::now();
@@ -188,31 +208,39 @@ impl Follower {
             }
             // The feed sends the changes.
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, %keys, "the progress of a feed was not confirmed"),
+            Err(error) => {
+                tracing::debug!(%error, %keys, "the progress of a feed was not confirmed");
+                self.confirming = None;
+                return;
+            }
         }
-        self.confirming += began.elapsed();
+        self.confirming = Some(confirming + began.elapsed());
     }
 
     fn note_reading(&mut self, reading: Reading) {
         match reading {
-            Reading::Revision(began, Ok(revision)) => {
-                self.fleet.set_problem(None);
-                // A lower one belongs to a store that was restored, which the feeds notice.
-                let is_possible =
-                    self.with_assembly(|assembly| assembly.snapshot().revision <= revision) == Some(true);
-                if is_possible {
-                    self.freshness.note(revision, began);
-                }
+            Reading::Position(_, Ok(StorePosition { revision, raft_term, went_back: true })) => {
+                self.begin_history(revision, raft_term);
             }
-            Reading::Revision(_, Err(error)) => self.fleet.set_problem(Some(error.to_string())),
-            Reading::ProgressInOrder(is_in_order) => self.progress_in_order = is_in_order,
+            Reading::Position(began, Ok(position)) => {
+                self.probe_problem = None;
+                self.freshness.note(position.revision, began);
+            }
+            Reading::Position(_, Err(error)) => self.probe_problem = Some(error.to_string()),
             Reading::Alarms(alarms) => self.fleet.set_alarms(alarms),
         }
+        self.tell_problem();
+    }
+
+    /// Returns the time between two requests for the progress of a feed.
+    fn progress_interval(&self) -> Duration {
+        let confirming = self.confirming.map_or(PROGRESS_INTERVAL_MAX, |took| took * CONFIRM_REST);
+        confirming.clamp(PROGRESS_INTERVAL, PROGRESS_INTERVAL_MAX)
     }
 
     /// Returns when something is due though nothing comes.
     fn next_due(&self) -> Instant {
-        let interval = PROGRESS_INTERVAL.max(self.confirming * CONFIRM_REST);
+        let interval = self.progress_interval();
         let requested = self.requested_at.iter().flatten().max().map(|at| *at + interval);
         let shown = self.shown_at.map(|at| at + MOMENT_INTERVAL);
         let now = Instant::now();
@@ -232,23 +260,44 @@ impl Follower {
         if let Some(mut assembly) = self.listing.take() {
             if assembly.advance().is_none() {
                 self.listing = Some(assembly);
-                return;
+                return self.bound_pending();
             }
             tracing::info!(revision = assembly.snapshot().revision, "the store was read");
+            self.identity = identity(assembly.snapshot());
             let observed = Observed::new(assembly);
             self.fleet.change(|shown| *shown = Some(observed));
             (self.fresh_at, self.deadlocks_at) = (None, Instant::now());
         } else {
-            self.fleet.change(|observed| {
-                if let Some(observed) = observed
-                    && let Some(changed) = observed.assembly.advance()
-                {
+            let (reached, identity) = self.fleet.change(|observed| {
+                let Some(observed) = observed else { return (0, None) };
+                if let Some(changed) = observed.assembly.advance() {
                     observed.note_changed(&changed);
                 }
+                (observed.found().revision, identity(observed.found()))
             });
+            // A restored store whose revision has passed the old one shows itself only by this.
+            let before = std::mem::replace(&mut self.identity, identity);
+            if before.is_some() && before != self.identity {
+                tracing::warn!("the identity of the store changed; everything is read again");
+                self.session.begin_history(reached, 0);
+                return self.read_again();
+            }
         }
         let reached = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();
         self.fresh_at = self.freshness.reach(reached).or(self.fresh_at);
+        self.bound_pending();
+    }
+
+    /// Reads everything again if too much waits for a feed that sends nothing.
+    fn bound_pending(&mut self) {
+        let pending = self.with_assembly(|assembly| assembly.pending_bytes()).unwrap_or_default();
+        if pending > PENDING_MAX_BYTES {
+            tracing::warn!(
+                bytes = pending,
+                "a part of the store could not be followed; everything is read again"
+            );
+            self.read_again();
+        }
     }
 
     /// Asks the feeds how far they are that keep the snapshot from moving on, when clients may see a new state.
@@ -259,11 +308,11 @@ impl Follower {
         let revision = self.freshness.awaited();
         let behind: Vec<usize> =
             self.with_assembly(|assembly| assembly.behind(revision).collect()).unwrap_or_default();
-        let interval = PROGRESS_INTERVAL.max(self.confirming * CONFIRM_REST);
+        let interval = self.progress_interval();
         let is_due = |number: &usize| self.requested_at[*number].is_none_or(|at| at.elapsed() >= interval);
         let due: Vec<usize> = behind.into_iter().filter(is_due).collect();
         if !due.is_empty() {
-            self.confirming = Duration::ZERO;
+            self.confirming = Some(Duration::ZERO);
         }
         for number in due {
             self.requested_at[number] = Some(Instant::now());
@@ -304,4 +353,10 @@ impl Follower {
             self.shown_at = Some(Instant::now());
         }
     }
+}
+
+/// Returns the lineage and the epoch of the store; `None` if it has no identity that can be read.
+fn identity(found: &KeySnapshot) -> Option<(Token, u64)> {
+    let identity = StoreIdentity::read(&found.get(&Key::Store)?.value).ok()?;
+    Some((identity.lineage, identity.epoch))
 }

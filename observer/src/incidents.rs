@@ -1,7 +1,7 @@
 //! Finds incidents at intervals, and keeps which are open in a file, so that a restart neither opens nor forgets one.
 
 use crate::clock::now;
-use crate::observed::SharedFleet;
+use crate::observed::{FoundIncidents, Moment, SharedFleet};
 use planning::incidents::{IncidentBook, IncidentTimes, Notice, Situation};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ pub(crate) struct IncidentFile {
 }
 
 impl IncidentFile {
-    /// Opens the file. One that cannot be read is set aside, because losing it only means that open incidents are told
-    /// again.
+    /// Opens the file. One that cannot be read is written over, because losing it only means that open incidents are
+    /// told again.
     pub(crate) fn open(directory: &Path) -> std::io::Result<Self> {
         let path = directory.join("incidents.json");
         let book = match std::fs::read(&path) {
@@ -48,34 +48,34 @@ impl IncidentFile {
 
     /// Looks at the fleet until the process ends.
     pub(crate) async fn follow(mut self, fleet: Arc<SharedFleet>, times: IncidentTimes) {
-        fleet.set_incidents(self.book.open());
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if fleet.moment().revision == 0 && fleet.problem().is_none() {
+            let moment = fleet.moment();
+            if moment.revision == 0 && fleet.problem().is_none() {
                 // Nothing is known yet, not even that the store is away.
                 continue;
             }
             let looked = fleet.clone();
-            let looking = tokio::task::spawn_blocking(move || situation(&looked));
+            let looking = tokio::task::spawn_blocking(move || situation(moment, &looked));
             let Ok(situation) = looking.await else { return };
             let before = self.book.clone();
             let notices = self.book.advance(situation, now(), &times);
-            if self.book != before {
-                if let Err(error) = self.save() {
-                    tracing::error!(%error, file = %self.path.display(), "the open incidents cannot be written");
-                }
-                fleet.set_incidents(self.book.open());
+            if self.book != before
+                && let Err(error) = self.save()
+            {
+                tracing::error!(%error, file = %self.path.display(), "the open incidents cannot be written");
             }
+            fleet.set_incidents(FoundIncidents { moment, open: self.book.open() });
             notices.iter().for_each(log);
         }
     }
 }
 
 /// Returns what is wrong with the fleet; `None` while what is known is old.
-fn situation(fleet: &SharedFleet) -> Option<Situation> {
-    let age = fleet.moment().fresh_at?.elapsed();
+fn situation(moment: Moment, fleet: &SharedFleet) -> Option<Situation> {
+    let age = moment.fresh_at?.elapsed();
     let observed = fleet.read();
     let observed = observed.as_ref().filter(|_| age <= STALE_AFTER)?;
     Some(Situation::new(&observed.fleet, observed.found(), now()))

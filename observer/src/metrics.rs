@@ -52,7 +52,7 @@ impl Collector for FleetMetrics {
             let help = "Time in seconds for which changes of the store may lack in these metrics";
             encoder.gauge("fleet_age_seconds", help, fresh_at.elapsed().as_secs_f64())?;
         }
-        let incidents = self.0.incidents();
+        let incidents = self.0.incidents().map(|found| found.open).unwrap_or_default();
         let open = IncidentKind::ALL.map(|kind| {
             let count = incidents.iter().filter(|open| open.incident.kind == kind).count();
             ([("kind", kind.as_str()), ("severity", kind.severity().as_str())], count_as_f64(count))

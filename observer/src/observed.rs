@@ -86,6 +86,13 @@ pub(crate) struct Moment {
     pub(crate) fresh_at: Option<Instant>,
 }
 
+/// The open incidents, and the state in which they were found.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundIncidents {
+    pub(crate) moment: Moment,
+    pub(crate) open: Vec<OpenIncident>,
+}
+
 /// What the observer knows, for one task that changes it and many that show it.
 #[derive(Default)]
 pub(crate) struct SharedFleet {
@@ -95,7 +102,7 @@ pub(crate) struct SharedFleet {
     problem: watch::Sender<Option<String>>,
     /// The alarms of the store; `None` if they are not known.
     alarms: watch::Sender<Option<Vec<String>>>,
-    incidents: watch::Sender<Vec<OpenIncident>>,
+    incidents: watch::Sender<Option<FoundIncidents>>,
 }
 
 impl SharedFleet {
@@ -130,14 +137,14 @@ impl SharedFleet {
         self.alarms.send_replace(alarms);
     }
 
-    /// Returns the open incidents.
-    pub(crate) fn incidents(&self) -> Vec<OpenIncident> {
+    /// Returns the open incidents; `None` before the fleet was looked at.
+    pub(crate) fn incidents(&self) -> Option<FoundIncidents> {
         self.incidents.borrow().clone()
     }
 
     /// Replaces the open incidents.
-    pub(crate) fn set_incidents(&self, incidents: Vec<OpenIncident>) {
-        self.incidents.send_replace(incidents);
+    pub(crate) fn set_incidents(&self, incidents: FoundIncidents) {
+        self.incidents.send_replace(Some(incidents));
     }
 
     /// Returns why the store cannot be followed.

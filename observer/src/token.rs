@@ -4,9 +4,9 @@
 use anyhow::{Context, Result, ensure};
 use etcd_session::random_token;
 use ring::digest::{SHA256, digest};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -84,11 +84,15 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Creates the file with a new token, for the user and the group of this process.
+/// Creates the file with a new token, for the user and the group of this process. It is there whole or not at all.
 fn create(path: &Path) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(path)?;
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     writeln!(file, "{}", random_token())?;
-    file.sync_all()
+    // The mode at the creation is subject to the umask.
+    file.set_permissions(Permissions::from_mode(0o640))?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
 }
 
 fn read(path: &Path) -> Result<TokenDigest> {
@@ -102,7 +106,7 @@ fn read(path: &Path) -> Result<TokenDigest> {
     let is_word = token.bytes().all(|byte| byte.is_ascii_graphic());
     ensure!(
         token.len() >= SHORTEST && is_word,
-        "{}: it must hold one word of at least {SHORTEST} letters and digits",
+        "{}: it must hold one word of at least {SHORTEST} printable characters",
         name()
     );
     Ok(TokenDigest::of(token))
@@ -111,7 +115,6 @@ fn read(path: &Path) -> Result<TokenDigest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_file_is_created_once_and_refused_if_everybody_may_read_it() {
@@ -120,6 +123,7 @@ mod tests {
         drop(TokenFile::open(&path).unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.trim().len(), 32);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         let opened = TokenFile::open(&path).unwrap();
         assert!(*opened.accepted().borrow() == Some(TokenDigest::of(text.trim())));
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();

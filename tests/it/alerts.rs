@@ -83,18 +83,18 @@ impl Prometheus {
         Self { _running: running, directory, address }
     }
 
-    /// Returns the alerts, each with its name, its role and its state.
-    fn alerts(&self) -> Vec<String> {
-        let answer = http_get(&self.address, "/api/v1/alerts").unwrap_or_default();
-        let json: Value = serde_json::from_str(&answer).unwrap_or_default();
-        let alerts = json["data"]["alerts"].as_array().cloned().unwrap_or_default();
+    /// Returns the alerts, each with its name, its role and its state; `None` if Prometheus does not answer.
+    fn alerts(&self) -> Option<Vec<String>> {
+        let answer = http_get(&self.address, "/api/v1/alerts")?;
+        let json: Value = serde_json::from_str(&answer).ok()?;
+        let alerts = json["data"]["alerts"].as_array()?.clone();
         let text = |alert: &Value| {
             let labels = &alert["labels"];
             let role = labels["role"].as_str().map(|role| format!(" {role}")).unwrap_or_default();
             let words = [&labels["alertname"], &alert["state"]].map(|word| word.as_str().unwrap_or("?"));
             format!("{}{role} {}", words[0], words[1])
         };
-        alerts.iter().map(text).collect()
+        Some(alerts.iter().map(text).collect())
     }
 
     fn wait_for(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
@@ -102,7 +102,7 @@ impl Prometheus {
             let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             format!("{:?}\n{log}", self.alerts())
         };
-        wait::until(what, || Some(self.alerts()).filter(|alerts| holds(alerts)), state);
+        wait::until(what, || self.alerts().filter(|alerts| holds(alerts)), state);
     }
 }
 

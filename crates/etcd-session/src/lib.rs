@@ -39,7 +39,7 @@ pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, LeaseEnd, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
 pub use read::{Counted, EntryPage, KeyList};
-pub use read_only::ReadOnlySession;
+pub use read_only::{ReadOnlySession, StorePosition};
 pub use request::Deadline;
 pub use session::Session;
 pub use watch::{

@@ -12,6 +12,17 @@ use etcd_client::GetOptions;
 use schema::reads::Keys;
 use tokio::sync::mpsc;
 
+/// Where the store was when it answered a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StorePosition {
+    /// Its revision.
+    pub revision: i64,
+    /// Its raft term.
+    pub raft_term: u64,
+    /// True if one of them is lower than an earlier answer had: the store was restored or wiped.
+    pub went_back: bool,
+}
+
 /// A session with the store that cannot change it. It is cheap to clone; clones share one connection.
 #[derive(Clone)]
 pub struct ReadOnlySession(Session);
@@ -47,16 +58,17 @@ impl ReadOnlySession {
         Feed::start(self.0.clone(), keys, options, number, sender)
     }
 
-    /// Begins a new history at this revision, after the store was restored.
-    pub fn begin_history(&self, revision: i64) {
-        self.0.begin_history(revision, 0);
+    /// Begins a new history with this revision and raft term, after the store was restored.
+    pub fn begin_history(&self, revision: i64, raft_term: u64) {
+        self.0.begin_history(revision, raft_term);
     }
 
-    /// Returns a revision of the store that is not older than this call, by a read of these keys.
+    /// Returns where the store is, no older than this call, by a read of these keys.
     ///
     /// # Errors
     /// Returns the store's error.
-    pub async fn revision(&self, keys: &Keys, deadline: Deadline) -> Result<i64, StoreError> {
+    pub async fn position(&self, keys: &Keys, deadline: Deadline) -> Result<StorePosition, StoreError> {
+        let marks = self.0.marks();
         let from = self.0.full(keys).into_bytes();
         let options = GetOptions::new().with_range(end_of(keys, &from)).with_keys_only().with_limit(1);
         let found = self
@@ -66,9 +78,14 @@ impl ReadOnlySession {
                 async move { client.get(from, Some(options)).await }
             })
             .await?;
-        let revision = found.header().map_or(0, |header| header.revision());
-        self.0.note_revision(revision);
-        Ok(revision)
+        let (revision, raft_term) =
+            found.header().map_or((0, 0), |header| (header.revision(), header.raft_term()));
+        let is_of_this_history = self.0.marks().history == marks.history;
+        let went_back = is_of_this_history && !marks.regress_of(revision, raft_term).is_none();
+        if is_of_this_history {
+            self.0.remember_marks(revision, raft_term);
+        }
+        Ok(StorePosition { revision, raft_term, went_back })
     }
 
     /// True if no key of these changed after the revision `since`, at which there were `count`, up to the revision
@@ -98,14 +115,6 @@ impl ReadOnlySession {
             })
             .await?;
         Ok(found.kvs().is_empty() && usize::try_from(found.count()) == Ok(count))
-    }
-
-    /// Returns the etcd version of the member that answers, for example `3.5.21`.
-    ///
-    /// # Errors
-    /// Returns the store's error.
-    pub async fn server_version(&self, deadline: Deadline) -> Result<String, StoreError> {
-        self.0.server_version(deadline).await
     }
 
     /// Returns the names of the raised alarms, for example `NOSPACE`.

@@ -41,10 +41,15 @@ impl Regress {
 impl Marks {
     /// Returns by how much an answer is behind these marks.
     pub fn regress(&self, snapshot: &KeySnapshot) -> Regress {
+        self.regress_of(snapshot.revision, snapshot.raft_term)
+    }
+
+    /// Returns by how much an answer with this revision and raft term is behind these marks.
+    pub fn regress_of(&self, revision: i64, raft_term: u64) -> Regress {
         Regress {
             history: self.history,
-            revision: (snapshot.revision < self.revision).then_some((self.revision, snapshot.revision)),
-            raft_term: (snapshot.raft_term < self.raft_term).then_some((self.raft_term, snapshot.raft_term)),
+            revision: (revision < self.revision).then_some((self.revision, revision)),
+            raft_term: (raft_term < self.raft_term).then_some((self.raft_term, raft_term)),
         }
     }
 

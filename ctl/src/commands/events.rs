@@ -95,7 +95,7 @@ async fn print_on(
                 last = last.max(revision);
                 continue;
             }
-            FeedEvent::Progress(_) => continue,
+            FeedEvent::Progress(_) | FeedEvent::UnconfirmedProgress(_) | FeedEvent::Problem(_) => continue,
             FeedEvent::WentBack(revision) => {
                 return Err(Failure::cannot_tell(format!(
                     "the store went back to revision {revision}: it was restored; start the command again"

@@ -1,8 +1,9 @@
 //! Whether what the observer shows is fresh, and what people have to look at. These never wait for another answer.
 
 use super::parameters::{Parameters, read_none};
-use super::shared::Shared;
+use super::shared::{Shared, with_age};
 use crate::incidents::STALE_AFTER;
+use crate::observed::FoundIncidents;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -66,7 +67,7 @@ pub(super) async fn health(
 struct IncidentsView {
     /// Those that somebody has to look at first come first.
     incidents: Vec<IncidentView>,
-    /// The revision of the store that is shown.
+    /// The revision of the store at which they were found.
     revision: i64,
 }
 
@@ -92,7 +93,9 @@ pub(super) async fn incidents(
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;
-    let incidents = shared.fleet.incidents().into_iter().map(IncidentView::from).collect();
-    let view = IncidentsView { incidents, revision: shared.fleet.moment().revision };
-    Ok(Json(view).into_response())
+    let found = shared.fleet.incidents().filter(|found| found.moment.revision > 0);
+    let FoundIncidents { moment, open } = found.ok_or_else(|| shared.not_read_yet())?;
+    let incidents = open.into_iter().map(IncidentView::from).collect();
+    let view = IncidentsView { incidents, revision: moment.revision };
+    Ok(with_age(moment, Json(view)))
 }

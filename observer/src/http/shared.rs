@@ -68,9 +68,7 @@ impl Shared {
     ) -> Result<Response, ErrorResponse> {
         let moment = self.fleet.moment();
         if moment.revision == 0 {
-            let why = self.fleet.problem().map(|why| format!(": {why}")).unwrap_or_default();
-            let text = format!("the store has not been read yet{why}");
-            return Err(ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, text));
+            return Err(self.not_read_yet());
         }
         let fleet = self.fleet.clone();
         // The answer may be newer than its moment, but never older.
@@ -94,10 +92,19 @@ impl Shared {
             let why = String::from_utf8_lossy(&body).into_owned();
             return Err(ErrorResponse::Rejected(StatusCode::NOT_FOUND, why));
         }
-        let age = moment.fresh_at.map(|at| (header::AGE, at.elapsed().as_secs().to_string()));
-        Ok(match age {
-            Some(age) => ([age], json_body(body)).into_response(),
-            None => json_body(body),
-        })
+        Ok(with_age(moment, json_body(body)))
     }
+
+    /// Returns the refusal of a request before the store was read.
+    pub(super) fn not_read_yet(&self) -> ErrorResponse {
+        let why = self.fleet.problem().map(|why| format!(": {why}")).unwrap_or_default();
+        let text = format!("the store has not been read yet{why}");
+        ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, text)
+    }
+}
+
+/// Returns an answer with the age of what it was made from.
+pub(super) fn with_age(moment: Moment, answer: impl IntoResponse) -> Response {
+    let age = moment.fresh_at.map(|at| [(header::AGE, at.elapsed().as_secs().to_string())]);
+    (age, answer).into_response()
 }

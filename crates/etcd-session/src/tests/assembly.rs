@@ -150,7 +150,7 @@ async fn a_store_that_went_back_is_followed_from_a_new_history_on() {
     fixture.restore(backup).await;
     follower.until("the restored store", |f| f.went_back_to.is_some()).await;
     assert!(follower.values().contains_key(&value("new").to_string()), "the last snapshot stays");
-    session(&fixture).begin_history(follower.went_back_to.expect("a revision"));
+    session(&fixture).begin_history(follower.went_back_to.expect("a revision"), 0);
     let mut follower = Follower::start(&fixture);
     follower.until("its keys", |f| f.assembly.snapshot().revision > 0).await;
     assert_eq!(follower.values().keys().collect::<Vec<_>>(), [&value("old").to_string()]);

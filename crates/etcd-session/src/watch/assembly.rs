@@ -48,6 +48,8 @@ pub struct Assembly {
     parts: Vec<Part>,
     snapshot: KeySnapshot,
     pending: BTreeMap<i64, Vec<Pending>>,
+    /// Bytes of keys and values of the changes that are pending.
+    pending_bytes: usize,
 }
 
 impl Assembly {
@@ -66,7 +68,14 @@ impl Assembly {
             parts: keys.into_iter().map(part).collect(),
             snapshot: KeySnapshot::default(),
             pending: BTreeMap::new(),
+            pending_bytes: 0,
         }
+    }
+
+    /// Returns the bytes of keys and values of changes that the snapshot has not reached. While a feed sends nothing, they
+    /// become more and more.
+    pub fn pending_bytes(&self) -> usize {
+        self.pending_bytes
     }
 
     /// Returns the snapshot; its revision is 0 before the first one is complete.
@@ -129,6 +138,8 @@ impl Assembly {
             }
             FeedEvent::Apply(revision, changes) => {
                 part.reached = part.reached.max(Some(revision));
+                self.pending_bytes +=
+                    changes.iter().map(|(key, entry)| bytes_of(key, entry.as_ref())).sum::<usize>();
                 let changes = changes.into_iter().map(|(key, entry)| Pending::Change(key, entry));
                 self.pending.entry(revision).or_default().extend(changes);
             }
@@ -137,8 +148,8 @@ impl Assembly {
                 part.connected = connected;
                 part.listing.clear();
             }
-            // The caller begins anew.
-            FeedEvent::WentBack(_) => {}
+            // The caller begins anew, confirms progress, or says what is wrong.
+            FeedEvent::WentBack(_) | FeedEvent::UnconfirmedProgress(_) | FeedEvent::Problem(_) => {}
         }
     }
 
@@ -152,7 +163,10 @@ impl Assembly {
         let mut changed = BTreeSet::new();
         for pending in std::mem::replace(&mut self.pending, later).into_values().flatten() {
             match pending {
-                Pending::Change(key, entry) => self.set(key, entry, &mut changed),
+                Pending::Change(key, entry) => {
+                    self.pending_bytes -= bytes_of(&key, entry.as_ref());
+                    self.set(key, entry, &mut changed);
+                }
                 // Nearly all keys come this way, and nothing has to be compared.
                 Pending::List(number, mut list) if is_first && self.parts[number].count == 0 => {
                     self.parts[number].count = list.len();
@@ -205,6 +219,10 @@ impl Assembly {
             changed.insert(key);
         }
     }
+}
+
+fn bytes_of(key: &str, entry: Option<&Entry>) -> usize {
+    key.len() + entry.map_or(0, |entry| entry.value.len())
 }
 
 #[cfg(test)]
@@ -302,6 +320,7 @@ mod tests {
                 prop_assert_eq!(assembly.sent(number), Some((i64::try_from(to).unwrap(), count)));
             }
             prop_assert_eq!(assembly.snapshot().revision, i64::try_from(newest).unwrap());
+            prop_assert_eq!(assembly.pending_bytes(), 0, "nothing is pending any more");
         }
     }
 

@@ -51,7 +51,10 @@ impl<K: Ord, V> Collector<K, V> {
                 Some(Collected::Changed(changes.collect(), revision))
             }
             // They are for consumers that put several feeds together.
-            FeedEvent::Progress(_) | FeedEvent::WentBack(_) => None,
+            FeedEvent::Progress(_)
+            | FeedEvent::UnconfirmedProgress(_)
+            | FeedEvent::Problem(_)
+            | FeedEvent::WentBack(_) => None,
             FeedEvent::Connected(connected) => {
                 // The feed begins a new list, or continues with changes.
                 self.clear();

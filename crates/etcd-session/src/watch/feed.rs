@@ -6,14 +6,15 @@
 //! member that does not answer is left for the next one. A list older than a revision seen before
 //! is not handed out, because that store went back.
 
-use crate::error::StoreError;
+use crate::error::{Class, StoreError};
 use crate::pace::WATCH_BACKOFF;
 use crate::random::jitter;
 use crate::read::{ANSWER_MAX_BYTES, entry_of};
 use crate::request::Deadline;
 use crate::session::Session;
-use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{Client, EventType, WatchOptions, WatchResponse, WatchStream};
 use schema::reads::Keys;
+use schema::server_version::progress_is_in_order;
 use schema::snapshot::Entry;
 use schema::time::Backoff;
 use std::sync::Arc;
@@ -37,6 +38,12 @@ pub enum FeedEvent {
     /// Every change up to this revision was sent, as the member says. Only for a consumer that wants the changes
     /// by revision.
     Progress(i64),
+    /// The same of a member whose word has to be confirmed by a read, because its progress can overtake changes
+    /// ([`progress_is_in_order`]), or because its version is not known.
+    UnconfirmedProgress(i64),
+    /// Why there is no contact with the store; `Connected(false)` follows. Only for a consumer that wants the changes
+    /// by revision.
+    Problem(String),
     /// The store answers with this revision, which is lower than one that it answered with before: it was
     /// restored. The feed goes on only with a store of a new history ([`Session::begin_history`]).
     WentBack(i64),
@@ -101,7 +108,16 @@ impl Feed {
         let (known, keys) = (options.known, keys.into());
         let progress_wanted = Arc::new(Notify::new());
         let wanted = progress_wanted.clone();
-        let follower = FeedTask { session, keys, options, number, sender, known, progress_wanted: wanted };
+        let follower = FeedTask {
+            session,
+            keys,
+            options,
+            number,
+            sender,
+            known,
+            progress_wanted: wanted,
+            progress_in_order: false,
+        };
         Self { task: tokio::spawn(follower.run()), progress_wanted }
     }
 
@@ -126,6 +142,8 @@ struct FeedTask {
     known: Option<i64>,
     /// Somebody wants to know the progress now.
     progress_wanted: Arc<Notify>,
+    /// Whether the progress of the member that is watched can be believed.
+    progress_in_order: bool,
 }
 
 /// Why a watch ended.
@@ -167,6 +185,10 @@ impl FeedTask {
                 WatchEnd::Compacted => self.known = None,
                 WatchEnd::Disconnected(error) => {
                     tracing::debug!(%error, keys = %self.keys, "feed: no contact with the store");
+                    let problem = FeedEvent::Problem(format!("{}: {error}", self.keys));
+                    if self.options.by_revision && self.send(problem).await.is_err() {
+                        return;
+                    }
                 }
             }
             failures += 1;
@@ -202,8 +224,17 @@ impl FeedTask {
     /// before. A compaction at a revision removes the deletions of that revision. An etcd without
     /// the fix of its issue 18089 then accepts a watch from that revision and sends no deletions. A
     /// watch from the revision before is refused as compacted.
-    async fn open(&self, known: i64) -> Result<(WatchStream, u64), StoreError> {
+    async fn open(&mut self, known: i64) -> Result<(WatchStream, u64), StoreError> {
         let (client, generation) = self.session.client().await?;
+        let opened = self.open_with(client, known).await;
+        if opened.is_err() {
+            self.session.move_on(generation).await;
+        }
+        Ok((opened?, generation))
+    }
+
+    async fn open_with(&mut self, client: Client, known: i64) -> Result<WatchStream, StoreError> {
+        self.progress_in_order = self.options.by_revision && self.is_in_order(client.clone()).await?;
         let options = WatchOptions::new().with_start_revision(known);
         let options = match &self.keys {
             Keys::One(_) => options,
@@ -212,14 +243,23 @@ impl FeedTask {
         // Missed changes arrive in few, large answers.
         let mut watches = client.watch_client().max_decoding_message_size(ANSWER_MAX_BYTES);
         let opening = watches.watch(self.session.full(&self.keys), Some(options));
-        let opened = tokio::time::timeout(self.session.config().attempt_timeout, opening).await;
-        let failed = match opened {
-            Ok(Ok(stream)) => return Ok((stream, generation)),
-            Ok(Err(error)) => self.session.error("watch", &error),
-            Err(_) => StoreError::Unreachable { operation: "watch", detail: "no answer in time".into() },
+        match tokio::time::timeout(self.session.config().attempt_timeout, opening).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(self.session.error("watch", &error)),
+            Err(_) => Err(StoreError::Unreachable { operation: "watch", detail: "no answer in time".into() }),
+        }
+    }
+
+    /// True if the progress of a member can be believed. It is the one that is watched, because another one may be
+    /// older. A member that does not give its version counts as old.
+    async fn is_in_order(&self, mut client: Client) -> Result<bool, StoreError> {
+        let limit = self.session.config().attempt_timeout;
+        let failed = match tokio::time::timeout(limit, client.status()).await {
+            Ok(Ok(status)) => return Ok(progress_is_in_order(status.version())),
+            Ok(Err(error)) => self.session.error("status", &error),
+            Err(_) => StoreError::Unreachable { operation: "status", detail: "no answer in time".into() },
         };
-        self.session.move_on(generation).await;
-        Err(failed)
+        if failed.class() == Class::Fatal { Ok(false) } else { Err(failed) }
     }
 
     async fn follow(&mut self, failures: &mut u32) -> WatchEnd {
@@ -307,7 +347,12 @@ impl FeedTask {
             }
         }
         if answer.events().is_empty() && self.options.by_revision {
-            return self.send(FeedEvent::Progress(revision)).await.err();
+            self.session.note_revision(revision);
+            let progress = match self.progress_in_order {
+                true => FeedEvent::Progress(revision),
+                false => FeedEvent::UnconfirmedProgress(revision),
+            };
+            return self.send(progress).await.err();
         }
         if !parts.is_empty() {
             self.session.note_revision(revision);

@@ -6,7 +6,7 @@ use super::situation::{Situation, counted};
 use schema::names::HostName;
 use schema::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Openings within this time count as flapping, in seconds; and so often it is said.
@@ -144,7 +144,10 @@ impl Tracked {
         None
     }
 
-    fn forget_openings(&mut self, now: EpochSeconds) {
+    /// Forgets what is over. Nothing was in the future: if it seems so, the clock was ahead.
+    fn bring_up_to_date(&mut self, now: EpochSeconds) {
+        let times = [&mut self.since, &mut self.gone_since, &mut self.flapping_at];
+        times.into_iter().flatten().chain(&mut self.openings).for_each(|at| *at = now.min(*at));
         self.openings.retain(|at| now.0.saturating_sub(at.0) < FLAPPING_SECONDS);
     }
 
@@ -154,7 +157,7 @@ impl Tracked {
     }
 }
 
-/// True if this time has passed. A clock that was set back counts as no time.
+/// True if this time has passed.
 fn has_passed(since: EpochSeconds, now: EpochSeconds, time: Duration) -> bool {
     u64::try_from(now.0.saturating_sub(since.0)).is_ok_and(|passed| passed >= time.as_secs())
 }
@@ -165,8 +168,11 @@ pub struct IncidentBook {
     /// The lineage that was seen last.
     lineage: String,
     incidents: BTreeMap<IncidentId, Tracked>,
-    /// When each lost host was first seen so.
-    lost_since: BTreeMap<HostName, EpochSeconds>,
+    /// When each lost host was first seen so; `None` if it may have been lost before that, because nobody looked.
+    lost_since: BTreeMap<HostName, Option<EpochSeconds>>,
+    /// Whether the last look showed the fleet. What is read from a file has not looked yet.
+    #[serde(skip)]
+    is_looking: bool,
 }
 
 impl IncidentBook {
@@ -182,12 +188,15 @@ impl IncidentBook {
         let away = situation.is_none();
         let holding = match situation {
             Some(situation) => self.conditions(situation, now),
-            None => vec![self.store_away()],
+            None => {
+                self.is_looking = false;
+                vec![self.store_away()]
+            }
         };
         let mut holding: BTreeMap<IncidentId, Incident> =
             holding.into_iter().map(|incident| (incident.incident_id.clone(), incident)).collect();
         for (id, tracked) in &mut self.incidents {
-            tracked.forget_openings(now);
+            tracked.bring_up_to_date(now);
             match holding.remove(id) {
                 Some(incident) => {
                     tracked.incident = incident;
@@ -236,12 +245,23 @@ impl IncidentBook {
         let Situation { lineage, host_count, lost, mut incidents } = situation;
         self.lineage = lineage;
         self.lost_since.retain(|host, _| lost.contains(host));
-        lost.iter().for_each(|host| _ = self.lost_since.entry(host.clone()).or_insert(now));
-        if !lost.is_empty() {
-            let many = MANY_HOSTS.min(host_count * MANY_PERCENT / 100).max(1);
-            let kind = if self.lost_together() > many { IncidentKind::ManyLost } else { IncidentKind::Lost };
-            let summary = format!("{} lost", counted(lost.len()));
-            incidents.push(Incident::new((&self.lineage, None), kind, "", summary, lost));
+        self.lost_since.values_mut().flatten().for_each(|at| *at = now.min(*at));
+        let since = std::mem::replace(&mut self.is_looking, true).then_some(now);
+        for host in lost {
+            self.lost_since.entry(host).or_insert(since);
+        }
+        let together = self.lost_together();
+        let many = MANY_HOSTS.min(host_count * MANY_PERCENT / 100).max(1);
+        let (many, others): (Vec<HostName>, Vec<HostName>) = self
+            .lost_since
+            .keys()
+            .cloned()
+            .partition(|host| together.len() > many && together.contains(host));
+        for (kind, hosts) in [(IncidentKind::ManyLost, many), (IncidentKind::Lost, others)] {
+            if !hosts.is_empty() {
+                let summary = format!("{} lost", counted(hosts.len()));
+                incidents.push(Incident::new((&self.lineage, None), kind, "", summary, hosts));
+            }
         }
         incidents
     }
@@ -251,14 +271,16 @@ impl IncidentBook {
         Incident::new((&self.lineage, None), IncidentKind::StoreAway, "", summary, [])
     }
 
-    /// Returns the largest number of hosts that were lost within a minute, of those that still are.
-    fn lost_together(&self) -> usize {
-        let mut times: Vec<i64> = self.lost_since.values().map(|at| at.0).collect();
-        times.sort_unstable();
-        let within = |index: usize| {
-            let end = times[index].saturating_add(TOGETHER_SECONDS);
-            times.partition_point(|at| *at <= end) - index
+    /// Returns the largest group of hosts that were lost within a minute, of those that still are.
+    fn lost_together(&self) -> BTreeSet<HostName> {
+        let known = self.lost_since.iter().filter_map(|(host, since)| Some((since.as_ref()?.0, host)));
+        let mut known: Vec<(i64, &HostName)> = known.collect();
+        known.sort_unstable();
+        let group = |first: usize| {
+            let end = known[first].0.saturating_add(TOGETHER_SECONDS);
+            &known[first..known.partition_point(|(at, _)| *at <= end)]
         };
-        (0..times.len()).map(within).max().unwrap_or_default()
+        let largest = (0..known.len()).map(group).max_by_key(|group| group.len());
+        largest.into_iter().flatten().map(|(_, host)| (*host).clone()).collect()
     }
 }

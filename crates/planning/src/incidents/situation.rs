@@ -2,14 +2,14 @@
 
 use super::incident::{Incident, IncidentKind};
 use crate::fleet::views::{FailedCheck, FailureGroup, FailureGroups, FailuresView, FoundFailure};
-use crate::fleet::{Fleet, FleetVerdict};
+use crate::fleet::{Blocked, Fleet, FleetVerdict};
 use crate::rollout::{PresentRollout, RolloutStatus, RolloutWord};
-use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
-use schema::records::{CERTIFICATE_WARNING, FailedHost, StatusRecord, StoreIdentity};
+use schema::records::{CERTIFICATE_WARNING, FailedHost, MaintenanceMode, StatusRecord, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
+use schema::verdict::BlockedBy;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Age of a freeze from which on somebody is told, in seconds.
@@ -31,7 +31,7 @@ pub struct Situation {
 impl Situation {
     /// Returns what is wrong. `found` is everything in the store, and the fleet is that of the same revision.
     pub fn new(fleet: &Fleet, found: &KeySnapshot, now: EpochSeconds) -> Self {
-        let identity = found.get(&Key::Store).and_then(|e| codec::read::<StoreIdentity>(&e.value).ok());
+        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
         let lineage = identity.map(|identity| identity.lineage.to_string()).unwrap_or_default();
         let present = PresentRollout::find(found).ok();
         let rollout = present.map(|present| RolloutStatus::new(&present, found, now));
@@ -106,15 +106,19 @@ impl Situation {
     }
 
     fn add_blocked(&mut self, fleet: &Fleet) {
-        let mut by_reason: BTreeMap<String, Vec<HostName>> = BTreeMap::new();
+        let mut by_cause: BTreeMap<String, Vec<(HostName, String)>> = BTreeMap::new();
         for (host, verdict) in fleet.verdicts() {
-            if matches!(verdict, FleetVerdict::Blocked(_)) && !is_out_of_use(fleet, host) {
-                by_reason.entry(verdict.message()).or_default().push(host.clone());
+            if let FleetVerdict::Blocked(blocked) = verdict
+                && !is_out_of_use(fleet, host)
+            {
+                by_cause.entry(cause_of(blocked)).or_default().push((host.clone(), verdict.message()));
             }
         }
-        for (reason, hosts) in by_reason {
-            let summary = format!("{} blocked: {reason}", counted(hosts.len()));
-            self.add(None, IncidentKind::Blocked, (&reason, summary), hosts);
+        for (cause, hosts) in by_cause {
+            let Some((_, message)) = hosts.first() else { continue };
+            let first = if hosts.len() > 1 { ", the first" } else { "" };
+            let summary = format!("{} blocked{first}: {message}", counted(hosts.len()));
+            self.add(None, IncidentKind::Blocked, (&cause, summary), hosts.into_iter().map(|(host, _)| host));
         }
     }
 
@@ -135,7 +139,9 @@ impl Situation {
         let warned = i64::try_from(CERTIFICATE_WARNING.as_secs()).unwrap_or(i64::MAX);
         let ends_soon = |end: &EpochSeconds| end.0.saturating_sub(now.0) < warned;
         let reports = fleet.hosts().iter().filter_map(|(host, facts)| Some((host, facts.readable_report()?)));
-        let ending = reports.filter(|(_, report)| report.facts.certificates.values().any(ends_soon));
+        let ending = reports.filter(|(host, report)| {
+            report.facts.certificates.values().any(ends_soon) && !is_out_of_use(fleet, host)
+        });
         let hosts: Vec<HostName> = ending.map(|(host, _)| host.clone()).collect();
         if !hosts.is_empty() {
             let summary = format!("the certificates of {} end within 14 days", counted(hosts.len()));
@@ -159,8 +165,33 @@ pub(super) fn counted(hosts: usize) -> String {
     if hosts == 1 { "1 host".into() } else { format!("{hosts} hosts") }
 }
 
+/// Returns what blocked hosts have in common, without what each of them remembers.
+fn cause_of(blocked: &Blocked) -> String {
+    match blocked {
+        Blocked::By(BlockedBy::StoreWentBack { .. }) | Blocked::NewerInstruction { .. } => {
+            "store went back".into()
+        }
+        Blocked::By(BlockedBy::StoreUnreadable { why }) => format!("store unreadable: {why}"),
+        Blocked::By(BlockedBy::OtherLineage { theirs, .. }) => format!("other lineage: {theirs}"),
+        Blocked::By(BlockedBy::NameHeld { .. }) => "name held".into(),
+        Blocked::By(BlockedBy::Decommissioned) => "decommissioned".into(),
+        Blocked::By(BlockedBy::InvalidInstruction { why }) => format!("invalid instruction: {why}"),
+        Blocked::By(BlockedBy::Settings { .. }) => "settings".into(),
+        Blocked::By(BlockedBy::Rollout { why }) => format!("rollout: {why}"),
+        Blocked::By(BlockedBy::CannotRecord { .. }) => "cannot record".into(),
+        // The same loop may begin with any of its hosts.
+        Blocked::Deadlock(hosts) => {
+            let hosts: BTreeSet<&str> = hosts.iter().map(|(host, _)| host.as_str()).collect();
+            format!("deadlock: {}", hosts.into_iter().collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+/// True if an operator took the host out of use. One that is only drained is not: an update that drains its host may
+/// fail before the drain ends.
 fn is_out_of_use(fleet: &Fleet, host: &HostName) -> bool {
-    fleet.maintenance(host).is_some_and(|marks| marks.host.is_some())
+    let mark = fleet.maintenance(host).and_then(|marks| marks.host.as_ref());
+    mark.is_some_and(|mark| mark.how == MaintenanceMode::Maintenance)
 }
 
 fn of_verdict(fleet: &Fleet, test: impl Fn(&FleetVerdict) -> bool) -> BTreeSet<HostName> {

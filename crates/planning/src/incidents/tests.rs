@@ -10,6 +10,7 @@ use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
 use schema::records::Report;
 use schema::snapshot::{Entry, KeySnapshot};
+use schema::store_trust::WentBack;
 use schema::time::EpochSeconds;
 use schema::verdict::{BlockedBy, HostVerdict};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,15 +116,45 @@ fn hosts_that_are_lost_together_are_one_incident_and_many_are_a_page() {
             book.open().iter().map(|open| (open.incident.kind, open.incident.hosts.len())).collect();
         assert_eq!(open, expected);
     };
-    check(&[(0, lost(5, 100)), (120, lost(5, 100))], &[(IncidentKind::Lost, 5)]);
-    check(&[(0, lost(6, 100)), (120, lost(6, 100))], &[(IncidentKind::ManyLost, 6)]);
-    check(&[(0, lost(21, 10_000)), (120, lost(21, 10_000))], &[(IncidentKind::ManyLost, 21)]);
+    let then = |hosts, host_count| {
+        [(0, lost(0, host_count)), (1, lost(hosts, host_count)), (121, lost(hosts, host_count))]
+    };
+    check(&then(5, 100), &[(IncidentKind::Lost, 5)]);
+    check(&then(6, 100), &[(IncidentKind::ManyLost, 6)]);
+    check(&then(21, 10_000), &[(IncidentKind::ManyLost, 21)]);
     // One host of three is no crowd, two are.
-    check(&[(0, lost(1, 3)), (120, lost(1, 3))], &[(IncidentKind::Lost, 1)]);
-    check(&[(0, lost(2, 3)), (120, lost(2, 3))], &[(IncidentKind::ManyLost, 2)]);
+    check(&then(1, 3), &[(IncidentKind::Lost, 1)]);
+    check(&then(2, 3), &[(IncidentKind::ManyLost, 2)]);
+    // Hosts that were lost before anybody looked, or while the store was away, were perhaps not lost together.
+    check(&[(0, lost(50, 100)), (120, lost(50, 100))], &[(IncidentKind::Lost, 50)]);
+    let cut = [(0, lost(0, 100)), (1, None), (10, lost(50, 100)), (130, lost(50, 100))];
+    check(&cut, &[(IncidentKind::Lost, 50)]);
+    // Those that were lost before stay an incident of their own.
+    let both = [(0, lost(0, 100)), (1, lost(3, 100)), (200, lost(12, 100)), (320, lost(12, 100))];
+    check(&both, &[(IncidentKind::ManyLost, 9), (IncidentKind::Lost, 3)]);
     // Hosts that were lost one after the other.
     let slowly: Vec<_> = (1..=30).map(|n| (n as i64 * 61, lost(n, 100))).collect();
     check(&slowly, &[(IncidentKind::Lost, 30)]);
+}
+
+#[test]
+fn a_clock_that_was_ahead_delays_nothing_once_it_is_right() {
+    let year = 31_536_000;
+    let (a, none) = (|| situation(&["a"]), || situation(&[]));
+    let opened = [(4 * year, a()), (100, a()), (220, a())];
+    assert_eq!(notices(&opened), ["220 Opened: a failed"]);
+    let gone = [(0, a()), (120, a()), (4 * year, none()), (200, none()), (800, none())];
+    assert_eq!(notices(&gone), ["120 Opened: a failed", "800 Resolved: a failed"]);
+    // What opened and flapped in the future is forgotten an hour later.
+    let mut flapping: Vec<_> = (0..3)
+        .flat_map(|n| {
+            let at = 4 * year + n * 800;
+            [(at, a()), (at + 120, a()), (at + 130, none()), (at + 730, none())]
+        })
+        .collect();
+    flapping.extend([(100, none()), (3700, none()), (4000, a()), (4120, a())]);
+    let all = notices(&flapping);
+    assert_eq!(all.last().map(String::as_str), Some("4120 Opened: a failed"), "{all:?}");
 }
 
 #[test]
@@ -241,6 +272,13 @@ fn what_is_wrong_with_a_fleet_is_found_by_its_causes() {
         ],
         &[(Failed, "a b", "2 hosts failed, validation: http exited with 1: connect ADDR refused")],
     );
+    // A host that is only drained is not out of use: its update may have failed in between.
+    let drained = r#"{"host":{"how":"draining","reason":"update","at":1}}"#;
+    check(
+        &["a"],
+        &[(&keys[0], failed("connect ADDR refused")), ("/orchestrate/maintenance/a", drained.into())],
+        &[(Failed, "a", "1 host failed")],
+    );
     // A host on the roster that is neither live nor listed.
     let (key, value) = host("gone");
     check(&["a", "b"], &[(&key, value)], &[(Lost, "gone", "1 host lost")]);
@@ -262,6 +300,33 @@ fn what_is_wrong_with_a_fleet_is_found_by_its_causes() {
         &["a"],
         &[("/orchestrate/live/a", live.into()), ("/orchestrate/reports/a", codec::write(&report))],
         &[(Blocked, "a", "1 host blocked: "), (CertificateEnds, "a", "the certificates of 1 host end")],
+    );
+    check(
+        &["a"],
+        &[
+            ("/orchestrate/live/a", live.into()),
+            ("/orchestrate/reports/a", codec::write(&report)),
+            ("/orchestrate/maintenance/a", out.into()),
+        ],
+        &[],
+    );
+    // After a restore each host remembers another revision.
+    let back = |remembered| {
+        let sign = WentBack::Revision { remembered, found: 9 };
+        codec::write(&Report {
+            verdict: HostVerdict::Blocked { by: BlockedBy::StoreWentBack { sign } },
+            ..Report::idle(EpochSeconds(1), Token::new("w").unwrap())
+        })
+    };
+    check(
+        &["a", "b"],
+        &[
+            ("/orchestrate/live/a", live.into()),
+            ("/orchestrate/live/b", live.into()),
+            ("/orchestrate/reports/a", back(731)),
+            ("/orchestrate/reports/b", back(812)),
+        ],
+        &[(Blocked, "a b", "2 hosts blocked, the first: the store went back")],
     );
 }
 
