@@ -49,7 +49,7 @@ impl Collector for FleetMetrics {
         let mut encoder = MetricsEncoder(encoder);
         let moment = self.0.moment();
         if let Some(fresh_at) = moment.fresh_at {
-            let help = "Time in seconds for which changes of the store may lack in these metrics";
+            let help = "Time in seconds for which changes of the store may be missing in these metrics";
             encoder.gauge("fleet_age_seconds", help, fresh_at.elapsed().as_secs_f64())?;
         }
         let incidents = self.0.incidents().map(|found| found.open).unwrap_or_default();

@@ -5,7 +5,6 @@ use catalog::{View, catalog_from_store};
 use etcd_session::Assembly;
 use planning::fleet::{Fleet, FleetTarget};
 use planning::incidents::OpenIncident;
-use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeSet;
@@ -26,7 +25,7 @@ impl Observed {
     pub(crate) fn new(assembly: Assembly) -> Self {
         let found = assembly.snapshot();
         let entries = found.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
-        let fleet = Fleet::new(target(found), entries);
+        let fleet = Fleet::new(FleetTarget::of(found), entries);
         Self { assembly, fleet, catalog: OnceLock::new() }
     }
 
@@ -46,7 +45,7 @@ impl Observed {
             self.fleet.change(key, found.entries.get(key).map(|entry| entry.value.as_slice()));
         }
         if [Key::CurrentVersion, Key::Store].iter().any(|key| changed.contains(&key.to_string())) {
-            self.fleet.set_target(target(found));
+            self.fleet.set_target(FleetTarget::of(found));
         }
     }
 
@@ -67,12 +66,6 @@ fn catalog_of(found: &KeySnapshot) -> View {
     let ranges = [Prefix::Services, Prefix::HealthAll];
     let entries = ranges.iter().flat_map(|range| found.in_range(range));
     catalog_from_store(entries.map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0))).0
-}
-
-/// Returns the desired version of the fleet.
-fn target(found: &KeySnapshot) -> FleetTarget {
-    let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
-    FleetTarget::read(found.get(&Key::CurrentVersion), epoch)
 }
 
 /// Identifies what is shown. While it stays the same, an answer that was made stays right.

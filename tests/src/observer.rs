@@ -25,7 +25,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Returns the time for which changes may lack, in seconds; `None` if the answer does not say.
+    /// Returns the time for which changes may be missing, in seconds; `None` if the answer does not say.
     pub fn age(&self) -> Option<u64> {
         self.headers.get("age").map(|age| age.parse().expect("a number"))
     }

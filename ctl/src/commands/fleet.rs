@@ -5,7 +5,6 @@ use super::services;
 use crate::output;
 use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetTarget, FleetVerdict, Waiting};
-use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::names::Version;
 use schema::records::certificate_warning;
@@ -51,7 +50,7 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     let listings = Prefix::RunningVersions;
     let list = store.session.read_key_list(&listings, Some(snapshot.revision), deadline).await?;
     list.suffixes().for_each(|suffix| fleet.add(&format!("{listings}{suffix}"), b""));
-    Ok((fleet.complete(target(&snapshot)), snapshot.revision))
+    Ok((fleet.complete(FleetTarget::of(&snapshot)), snapshot.revision))
 }
 
 /// Reads the services and finds deadlocks, if a host waits for a service.
@@ -71,14 +70,7 @@ pub(super) async fn find_deadlocks(
 /// Builds the fleet from the part of the store that is in a snapshot.
 pub(super) fn fleet(snapshot: &KeySnapshot) -> Fleet {
     let entries = snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
-    Fleet::new(target(snapshot), entries)
-}
-
-/// Returns the desired version of the fleet. If the identity of the store cannot be read, the reports
-/// of the hosts say so.
-pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
-    let epoch = Epoch::read(snapshot.get(&Key::Store)).unwrap_or_default();
-    FleetTarget::read(snapshot.get(&Key::CurrentVersion), epoch)
+    Fleet::new(FleetTarget::of(snapshot), entries)
 }
 
 /// Warns of values in the store that are not valid, and of certificates of hosts that end soon.

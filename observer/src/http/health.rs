@@ -28,7 +28,7 @@ enum Freshness {
 #[derive(Debug, Serialize)]
 struct HealthView {
     state: Freshness,
-    /// The time in seconds for which changes of the store may lack.
+    /// The time in seconds for which changes of the store may be missing.
     age_seconds: Option<f64>,
     /// The revision of the store that is shown.
     revision: Option<i64>,

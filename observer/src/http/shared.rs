@@ -59,7 +59,7 @@ impl Shared {
     /// Answers with a view of the fleet, or with 404 and the reason why there is none. An answer is made once for all
     /// clients that ask the same while nothing changes.
     ///
-    /// The header `Age` is the time in whole seconds for which changes of the store may lack in the answer (RFC 9111,
+    /// The header `Age` is the time in whole seconds for which changes of the store may be missing in the answer (RFC 9111,
     /// section 5.1). It is absent until a read of the store has confirmed that the answer is the present.
     pub(super) async fn answer<V: Serialize>(
         &self,

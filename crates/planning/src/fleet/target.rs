@@ -1,8 +1,9 @@
 //! The desired version of the fleet.
 
 use schema::instruction::{Epoch, Instruction};
+use schema::keys::Key;
 use schema::names::Version;
-use schema::snapshot::Entry;
+use schema::snapshot::{Entry, KeySnapshot};
 
 /// The desired version of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,13 @@ impl FleetTarget {
             Ok(None) => Self::NotSet,
             Err(why) => Self::Invalid { why },
         }
+    }
+
+    /// Reads the target from a snapshot that holds `/current_version` and the identity of the store. If the identity
+    /// cannot be read, the reports of the hosts say so.
+    pub fn of(found: &KeySnapshot) -> Self {
+        let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
+        Self::read(found.get(&Key::CurrentVersion), epoch)
     }
 
     /// Returns the desired version; `None` if there is no valid one.

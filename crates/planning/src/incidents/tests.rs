@@ -4,7 +4,6 @@ use super::*;
 use crate::fleet::{Fleet, FleetTarget};
 use proptest::prelude::*;
 use schema::codec;
-use schema::instruction::Epoch;
 use schema::keys::Key;
 use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
@@ -216,9 +215,8 @@ fn check_situation(entries: &[(&str, String)], expected: &[(IncidentKind, &str, 
     };
     let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), entry(value)));
     let found = KeySnapshot { revision: 9, entries: entries.collect(), ..KeySnapshot::default() };
-    let target = FleetTarget::read(found.get(&Key::CurrentVersion), Epoch::default());
     let values = found.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
-    let fleet = Fleet::new(target, values);
+    let fleet = Fleet::new(FleetTarget::of(&found), values);
     let now = EpochSeconds(200_000);
     let mut book = IncidentBook::default();
     let times = IncidentTimes { hold_for: Duration::ZERO, clear_for: Duration::ZERO };
