@@ -5,7 +5,7 @@
 use crate::config::{self, Override, Texts};
 use crate::logging;
 use crate::secrets::Secrets;
-use crate::trust;
+use commands::trust;
 use etcd_session::{ConfigError, SessionConfig, TlsFiles, check_certificates};
 use planning::lint::Severity;
 use planning::named_files::{Purpose, Seen, Where, assess, named_files};

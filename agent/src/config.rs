@@ -1,8 +1,8 @@
 //! Reads settings from files and the environment. Their rules are in `planning::settings`.
 
 use crate::secrets::Secrets;
-use crate::trust;
 use anyhow::{Context, Result};
+use commands::trust;
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
 use planning::settings;
 use planning::settings::{EntryKind, Settings, SettingsError, SettingsErrors, ValidationDirectory};

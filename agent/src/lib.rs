@@ -7,7 +7,6 @@ mod certificates;
 pub mod check_config;
 mod checks;
 mod clock;
-mod command;
 mod command_locks;
 pub mod config;
 pub mod dev;
@@ -35,7 +34,6 @@ pub mod step;
 mod supervise;
 mod systemd;
 mod templates;
-mod trust;
 
 use anyhow::{Context, Result};
 use etcd_session::{Deadline, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};

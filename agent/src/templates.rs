@@ -6,9 +6,9 @@ use crate::files::Directory;
 use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
-use crate::{command, trust};
 use anyhow::{Context as _, anyhow, bail};
 use catalog::InstanceView;
+use commands::trust;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -266,7 +266,8 @@ impl Renderer {
         let shown = file.display().to_string();
         let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
         let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
-        let outcome = command::run(&arguments, &environment, self.template.timeout, OUTPUT_MAX_BYTES).await;
+        let outcome =
+            commands::run(&arguments, &environment, b"", self.template.timeout, OUTPUT_MAX_BYTES).await;
         if outcome.left_processes {
             tracing::warn!(
                 file = %file.display(),

@@ -9,13 +9,15 @@ mod http;
 mod incidents;
 pub mod logging;
 mod metrics;
+mod notify;
 mod observed;
 mod probe;
 mod token;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
-use incidents::IncidentFile;
+use incidents::KeptIncidents;
+use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
 use planning::settings::ObserverSettings;
 use std::future::Future;
@@ -35,8 +37,9 @@ const HTTP_DRAIN: Duration = Duration::from_secs(2);
 /// Returns an error if the settings cannot be used, if the address is in use, or if a part of the observer ends before.
 pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) -> Result<()> {
     let session = ReadOnlySession::new(config::session(&settings)?)?;
-    let incidents = IncidentFile::open(&settings.state_directory);
-    let incidents = incidents.with_context(|| settings.state_directory.display().to_string())?;
+    let notifier = Notifier::new(settings.notify)?;
+    let incidents = KeptIncidents::open_file(&settings.state_directory, notifier.receivers());
+    let incidents = Arc::new(incidents.with_context(|| settings.state_directory.display().to_string())?);
     let token = match settings.open_to_local_users {
         true => None,
         false => Some(TokenFile::open(&settings.token_file)?),
@@ -49,9 +52,18 @@ pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) 
     let mut tasks = JoinSet::new();
     let accepted = token.as_ref().map(TokenFile::accepted);
     let own_names = settings.http_names.iter().map(ToString::to_string).collect();
-    tasks.spawn(http::serve(listener, (address.ip(), own_names), accepted, fleet.clone(), stop));
+    let notifications = NotifyMetrics::default();
+    let shown_metrics = metrics::all(fleet.clone(), incidents.clone(), &notifications);
+    tasks.spawn(http::serve(
+        listener,
+        (address.ip(), own_names),
+        accepted,
+        (fleet.clone(), shown_metrics),
+        stop,
+    ));
     tasks.spawn(follow::follow(session, fleet.clone()));
-    tasks.spawn(incidents.follow(fleet, settings.incident_times));
+    tasks.spawn(incidents::find(fleet.clone(), incidents.clone(), settings.incident_times));
+    notifier.start(&mut tasks, fleet, &incidents, &notifications);
     if let Some(token) = token {
         tasks.spawn(token.watch());
     }

@@ -2,6 +2,8 @@
 //! `docs/observer.md` lists all of them.
 
 use crate::clock::now;
+use crate::incidents::KeptIncidents;
+use crate::notify::NotifyMetrics;
 use crate::observed::{Observed, SharedFleet};
 use http_server::MetricsEncoder;
 use planning::fleet::FleetState;
@@ -27,16 +29,20 @@ struct BuildLabels {
 }
 
 /// Returns the registry of all metrics.
-pub(crate) fn fleet_metrics(fleet: Arc<SharedFleet>) -> Registry {
+pub(crate) fn all(fleet: Arc<SharedFleet>, incidents: Arc<KeptIncidents>, sent: &NotifyMetrics) -> Registry {
     let mut all = Registry::with_prefix("orchestrate");
-    all.register_collector(Box::new(FleetMetrics(fleet)));
+    all.register_collector(Box::new(FleetMetrics { fleet, incidents }));
+    sent.register(&mut all);
     let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") });
     all.register("observer_build", "The version of the observer", build);
     all
 }
 
 /// Reads the fleet when its metrics are shown.
-struct FleetMetrics(Arc<SharedFleet>);
+struct FleetMetrics {
+    fleet: Arc<SharedFleet>,
+    incidents: Arc<KeptIncidents>,
+}
 
 impl fmt::Debug for FleetMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,18 +53,22 @@ impl fmt::Debug for FleetMetrics {
 impl Collector for FleetMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut encoder = MetricsEncoder(encoder);
-        let moment = self.0.moment();
+        let moment = self.fleet.moment();
         if let Some(fresh_at) = moment.fresh_at {
             let help = "Time in seconds for which changes of the store may be missing in these metrics";
             encoder.gauge("fleet_age_seconds", help, fresh_at.elapsed().as_secs_f64())?;
         }
-        let incidents = self.0.incidents().map(|found| found.open).unwrap_or_default();
+        let incidents = self.fleet.incidents().map(|found| found.open).unwrap_or_default();
         let open = IncidentKind::ALL.map(|kind| {
             let count = incidents.iter().filter(|open| open.incident.kind == kind).count();
             ([("kind", kind.as_str()), ("severity", kind.severity().as_str())], count_as_f64(count))
         });
         encoder.family("fleet_incidents", "Open incidents, by kind; every kind is there", open)?;
-        let observed = self.0.read();
+        let waiting = self.incidents.waiting_counts().into_iter();
+        let waiting = waiting.map(|(receiver, count)| ([("receiver", receiver)], count_as_f64(count)));
+        let help = "Messages about incidents that wait for a receiver";
+        encoder.family("observer_notifications_waiting", help, waiting)?;
+        let observed = self.fleet.read();
         match &*observed {
             Some(observed) => fleet(&mut encoder, observed, now()),
             None => Ok(()),

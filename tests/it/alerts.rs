@@ -16,7 +16,7 @@ fn packaged(name: &str) -> PathBuf {
 }
 
 /// True if a program can be started; else records that the test was skipped.
-fn has(test: &str, program: &str) -> bool {
+pub(crate) fn has(test: &str, program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok();
     if !is_there {
         tests::skip(test, &format!("no {program} on the PATH"));

@@ -27,6 +27,7 @@ mod manual;
 mod metrics;
 mod modules;
 mod network;
+mod notify;
 mod observer;
 mod old_clients;
 mod old_upgrade;

@@ -5,113 +5,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use tests::etcd::{Etcd, Tls};
+use tests::authority::Authority;
+use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::observer::Observer;
 use tests::wait;
 
-/// A certificate authority of the test, created with openssl.
-struct Authority {
-    directory: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self { directory: tempfile::tempdir().expect("a directory") };
-        authority.openssl(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.crt",
-            "-days",
-            "30",
-            "-subj",
-            "/CN=test authority",
-            "-addext",
-            "basicConstraints=critical,CA:TRUE",
-            "-addext",
-            "keyUsage=critical,keyCertSign",
-        ]);
-        authority
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn openssl(&self, arguments: &[&str]) {
-        let output = Command::new("openssl")
-            .args(arguments)
-            .current_dir(self.directory.path())
-            .output()
-            .expect("openssl");
-        assert!(
-            output.status.success(),
-            "openssl {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-
-    /// Issues a certificate for loopback, valid for this many days from now; with 0 it has already
-    /// expired.
-    fn issue(&self, name: &str, days: u32) -> (PathBuf, PathBuf) {
-        let (key, request, certificate) =
-            (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
-        self.openssl(&[
-            "req",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-keyout",
-            &key,
-            "-out",
-            &request,
-            "-subj",
-            &format!("/CN={name}"),
-            "-addext",
-            "subjectAltName=IP:127.0.0.1,DNS:localhost",
-        ]);
-        self.openssl(&[
-            "x509",
-            "-req",
-            "-in",
-            &request,
-            "-CA",
-            "ca.crt",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-out",
-            &certificate,
-            "-days",
-            &days.to_string(),
-            "-copy_extensions",
-            "copy",
-        ]);
-        (self.path(&certificate), self.path(&key))
-    }
-
-    fn server(&self) -> Tls {
-        let (cert, key) = self.issue("server", 30);
-        Tls { cacert: self.path("ca.crt"), cert, key }
-    }
-
-    fn store_settings(&self, etcd: &Etcd, cert: &Path, key: &Path) -> String {
-        format!(
-            "[store]\nbackstop = \"1s\"\nendpoints = {:?}\ncacert = {:?}\ncert = {cert:?}\nkey = {key:?}\n",
-            etcd.endpoints(),
-            self.path("ca.crt")
-        )
-    }
+fn store_settings(authority: &Authority, etcd: &Etcd, cert: &Path, key: &Path) -> String {
+    format!(
+        "[store]\nbackstop = \"1s\"\nendpoints = {:?}\ncacert = {:?}\ncert = {cert:?}\nkey = {key:?}\n",
+        etcd.endpoints(),
+        authority.path("ca.crt")
+    )
 }
 
 #[test]
@@ -119,7 +24,7 @@ fn an_agent_with_its_certificate_updates_and_takes_a_new_one_without_a_restart()
     let authority = Authority::new();
     let etcd = Etcd::with_tls(authority.server());
     let (cert, key) = authority.issue("h1", 30);
-    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    let mut host = Host::new("h1", &[]).with(&store_settings(&authority, &etcd, &cert, &key));
     host.start();
     etcd.etcdctl(&["put", "/current_version", "1"], "");
     host.wait_for_verdict("ok");
@@ -140,7 +45,7 @@ fn without_the_right_certificate_nothing_is_written_and_plain_text_is_never_trie
     let etcd = Etcd::with_tls(authority.server());
     let stranger = Authority::new();
     let (cert, key) = stranger.issue("h1", 30);
-    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    let mut host = Host::new("h1", &[]).with(&store_settings(&authority, &etcd, &cert, &key));
     host.start();
     let problem = |s: &serde_json::Value| s["store"]["trouble"].is_string();
     wait::until("the trouble is shown", || host.status().filter(problem), || host.describe());
@@ -161,7 +66,7 @@ fn a_certificate_that_ends_soon_is_spoken_of_and_one_that_has_ended_is_named() {
     let authority = Authority::new();
     let etcd = Etcd::with_tls(authority.server());
     let (cert, key) = authority.issue("h1", 9);
-    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    let mut host = Host::new("h1", &[]).with(&store_settings(&authority, &etcd, &cert, &key));
     host.start();
     etcd.etcdctl(&["put", "/current_version", "1"], "");
     host.wait_for_verdict("ok");
@@ -275,7 +180,7 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     // No agent may decide which store is the right one.
     let result = ask(&ops, &["store", "accept", "--version", "1"]);
     assert_eq!(result.code, 0, "{result:?}");
-    let settings = authority.store_settings(&etcd, &h1.0, &h1.1);
+    let settings = store_settings(&authority, &etcd, &h1.0, &h1.1);
     let mut host = Host::new("h1", &[]).with(&settings);
     host.write_switched_service("web", 80);
     host.write("web-works", "");
@@ -608,7 +513,7 @@ fn an_agent_names_a_file_that_it_cannot_use_once_and_goes_on_when_it_is_mended()
     let good = std::fs::read(&cert).expect("read");
     let (other, _) = authority.issue("other", 30);
     std::fs::copy(&other, &cert).expect("copied");
-    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    let mut host = Host::new("h1", &[]).with(&store_settings(&authority, &etcd, &cert, &key));
     host.start();
     let troubled = |s: &serde_json::Value| {
         s["store"]["trouble"]

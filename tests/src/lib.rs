@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "no other project uses this crate")]
 
 pub mod answers;
+pub mod authority;
 pub mod checker;
 pub mod etcd;
 pub mod host;
@@ -14,6 +15,7 @@ pub mod observer;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod receiver;
 pub mod recorder;
 pub mod simulation;
 pub mod solo;

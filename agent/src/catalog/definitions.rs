@@ -3,9 +3,9 @@
 
 use crate::files::Directory;
 use crate::reconcile::{Reconcile, Wake};
-use crate::trust;
 use anyhow::{anyhow, bail};
 use catalog::definitions::{Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list};
+use commands::trust;
 use notify::{RecursiveMode, Watcher};
 use planning::settings::{ServicesSettings, Settings};
 use std::collections::BTreeMap;

@@ -3,7 +3,6 @@
 
 use super::reader::{CatalogSnapshot, Reader};
 use super::trust::Trust;
-use crate::command;
 use crate::reconcile::{Reconcile, Wake};
 use crate::supervise;
 use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
@@ -93,7 +92,7 @@ pub(crate) struct NeedsTask {
     passed: BTreeSet<Probe>,
     /// The probes that run now, and their results.
     probing: BTreeSet<Probe>,
-    probes: JoinSet<(Probe, command::Outcome)>,
+    probes: JoinSet<(Probe, commands::Outcome)>,
     /// When the probes run again.
     probe_at: Instant,
     /// True if the catalog changed while a probe ran: it runs again if it fails.
@@ -121,7 +120,7 @@ pub(crate) enum NeedsEvent {
     Trust,
     Settings,
     Roster(u64, FeedEvent),
-    Probed(Result<(Probe, command::Outcome), JoinError>),
+    Probed(Result<(Probe, commands::Outcome), JoinError>),
 }
 
 fn probe_of(requirement: &Requirement) -> Option<Probe> {
@@ -279,13 +278,13 @@ impl NeedsTask {
             ]);
             self.probes.spawn(supervise::child("probe", async move {
                 let outcome =
-                    command::run(&probe.2, &environment, PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
+                    commands::run(&probe.2, &environment, b"", PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
                 (probe, outcome)
             }));
         }
     }
 
-    fn end_probe(&mut self, probe: Probe, outcome: &command::Outcome) {
+    fn end_probe(&mut self, probe: Probe, outcome: &commands::Outcome) {
         self.probing.remove(&probe);
         let service = probe.0.clone();
         if outcome.succeeded() {

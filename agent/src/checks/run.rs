@@ -1,8 +1,8 @@
 //! One run of one check.
 
-use crate::command::{self, End};
 use catalog::checks::OUTPUT_MAX_BYTES;
 use catalog::definitions::{CheckDefinition, CheckKind};
+use commands::End;
 use schema::health::CheckStatus;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,7 +16,7 @@ pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, St
         CheckKind::Ttl => None,
         CheckKind::Command { arguments } => {
             let environment = BTreeMap::from([("ORCHESTRATE_CHECK".to_owned(), definition.id.to_string())]);
-            let outcome = command::run(arguments, &environment, limit, OUTPUT_MAX_BYTES).await;
+            let outcome = commands::run(arguments, &environment, b"", limit, OUTPUT_MAX_BYTES).await;
             let status = match outcome.end {
                 End::Exited(0) => CheckStatus::Passing,
                 End::Exited(1) => CheckStatus::Warning,

@@ -7,8 +7,9 @@ use crate::catalog::FilesHandle;
 use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunAbout, RunResult, Runs};
-use crate::{clock, failpoint, trust};
+use crate::{clock, failpoint};
 use anyhow::{Context as _, bail};
+use commands::trust;
 use etcd_session::{Session, StoreError, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep, VersionFile};
 use planning::policy::Step;
@@ -232,10 +233,8 @@ impl Executor {
             StepPhase::Apply | StepPhase::Converge | StepPhase::Validate => state.subject(),
         };
         let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
-        let mut environment = BTreeMap::from([
-            ("PATH".to_owned(), crate::trust::PATH.to_owned()),
-            ("LANG".into(), "C.UTF-8".into()),
-        ]);
+        let mut environment =
+            BTreeMap::from([("PATH".to_owned(), trust::PATH.to_owned()), ("LANG".into(), "C.UTF-8".into())]);
         let mut set = |name: &str, value: String| environment.insert(name.to_owned(), value);
         set("ORCHESTRATE_STEP_VERSION", version.map(ToString::to_string).unwrap_or_default());
         set("ORCHESTRATE_STEP_FROM", from.map(ToString::to_string).unwrap_or_default());

@@ -10,7 +10,6 @@ mod openapi;
 mod parameters;
 mod shared;
 
-use crate::metrics::fleet_metrics;
 use crate::observed::SharedFleet;
 use crate::token::Accepted;
 use access::{Access, add_headers, require_access};
@@ -22,6 +21,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, require_own_name};
 use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use shared::Shared;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,10 +64,10 @@ pub(crate) async fn serve(
     listener: TcpListener,
     (address, names): (IpAddr, Vec<String>),
     accepted: Option<Accepted>,
-    fleet: Arc<SharedFleet>,
+    (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
     stop: watch::Receiver<bool>,
 ) {
-    let router = router(address, names, accepted, fleet);
+    let router = router(address, names, accepted, (fleet, shown_metrics));
     http_server::serve(listener, LIMITS, |_| (), router, stop).await;
 }
 
@@ -75,10 +75,10 @@ fn router(
     address: IpAddr,
     names: Vec<String>,
     accepted: Option<Accepted>,
-    fleet: Arc<SharedFleet>,
+    (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
 ) -> Router {
     let own = OwnNames { address, names, refusal: (StatusCode::MISDIRECTED_REQUEST, FOREIGN_NAME) };
-    let shown_metrics = Arc::new(fleet_metrics(fleet.clone()));
+    let shown_metrics = Arc::new(shown_metrics);
     let shared = Shared { fleet, answers: AnswerCache::with_rest(REST), shown_metrics };
     let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
     routes()

@@ -223,6 +223,11 @@ impl IncidentBook {
         notices
     }
 
+    /// Returns the lineage of the store that was seen last; empty before.
+    pub fn lineage(&self) -> &str {
+        &self.lineage
+    }
+
     /// Returns the open incidents, those that somebody has to look at first before others.
     pub fn open(&self) -> Vec<OpenIncident> {
         let open = self.incidents.values().filter(|tracked| tracked.is_open);

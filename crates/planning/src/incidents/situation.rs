@@ -19,13 +19,13 @@ const FROZEN_FOR_LONG_SECONDS: i64 = 24 * 60 * 60;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Situation {
     /// The lineage of the store; empty if it has no identity.
-    pub(super) lineage: String,
+    pub lineage: String,
     /// Number of hosts of the fleet.
-    pub(super) host_count: usize,
+    pub host_count: usize,
     /// The lost hosts. When they were lost decides how bad that is.
-    pub(super) lost: BTreeSet<HostName>,
+    pub lost: BTreeSet<HostName>,
     /// Everything else.
-    pub(super) incidents: Vec<Incident>,
+    pub incidents: Vec<Incident>,
 }
 
 impl Situation {

@@ -4,6 +4,7 @@ use super::agent::{LogFormat, LogFragment};
 use super::checks;
 use super::command::absolute_path;
 use super::error::{Problems, SettingsError, SettingsErrors, name_of};
+use super::notify::{NotifyFragment, NotifySettings};
 use super::store::{StoreFragment, StoreSettings};
 use crate::incidents::IncidentTimes;
 use catalog::mistakes;
@@ -20,6 +21,7 @@ struct Fragment {
     store: StoreFragment,
     http: HttpFragment,
     incidents: IncidentsFragment,
+    notify: NotifyFragment,
     log: LogFragment,
 }
 
@@ -56,6 +58,8 @@ pub struct ObserverSettings {
     pub open_to_local_users: bool,
     /// How long conditions hold before they are incidents.
     pub incident_times: IncidentTimes,
+    /// Who hears of incidents.
+    pub notify: NotifySettings,
     /// The log filter, in the syntax of `EnvFilter` of tracing.
     pub log_level: String,
     /// The format of the log on standard error.
@@ -85,7 +89,7 @@ pub fn read_observer(file: &str, text: &str) -> Result<ObserverSettings, Setting
 
 /// Returns the settings. If there is a problem, they are only good for finding further ones.
 fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
-    let Fragment { state_directory, store, http, incidents, log } = fragment;
+    let Fragment { state_directory, store, http, incidents, notify, log } = fragment;
     for (setting, is_given) in
         [("live_lease", store.live_lease.is_some()), ("backstop", store.backstop.is_some())]
     {
@@ -124,6 +128,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
         token_file: http.token_file.unwrap_or_else(|| state_directory.join("token")),
         state_directory,
         incident_times,
+        notify: notify.validate(problems),
         open_to_local_users: http.open_to_local_users.unwrap_or(false),
         log_level: log.level.unwrap_or_else(|| "info".into()),
         log_format: log.format.unwrap_or_default(),
@@ -161,6 +166,10 @@ mod tests {
         let names = documented.keys().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let mut accepted_names = &(&accepted("http") | &accepted("log")) | &accepted("incidents");
         accepted_names.insert("state_directory".into());
+        for table in ["notify", "notify.webhooks.NAME", "notify.commands.NAME"] {
+            accepted_names.extend(accepted(table));
+        }
+        accepted_names.retain(|name| !["notify.webhooks", "notify.commands"].contains(&name.as_str()));
         assert_eq!(names, accepted_names);
         let default = read_observer("o.toml", "").expect("the defaults");
         for (name, value) in [
@@ -171,6 +180,7 @@ mod tests {
             ("state_directory", default.state_directory.display().to_string()),
             ("incidents.hold_for", format_duration(default.incident_times.hold_for)),
             ("incidents.clear_for", format_duration(default.incident_times.clear_for)),
+            ("notify.cacert", default.notify.cacert.map_or("that of the system".into(), |_| String::new())),
             ("log.level", default.log_level),
             ("log.format", format!("{:?}", default.log_format).to_lowercase()),
         ] {
@@ -199,6 +209,24 @@ mod tests {
                 "o.toml:8: unknown setting `token_fil`; did you mean `token_file`?",
                 "o.toml:10: log.level: must be \"error\", \"warn\", \"info\", \"debug\" or \"trace\", or a filter \
                  such as \"info,agent=debug\", not \"loud\"",
+            ],
+        );
+        check(
+            "[notify]\nheartbeat_url = \"http://a.example/secret\"\n[notify.webhooks.chat]\nurl = \"x\"\nsecret_files = []\n\
+             min_severity = \"loud\"\n[notify.webhooks.\"a b\"]\nurl = \"https://a.example/\"\n\
+             secret_files = [\"key\"]\n[notify.commands.pager]\nrun = [\"page\"]\ntimeout = \"0\"\n",
+            &[
+                "o.toml:2: notify.heartbeat_url: must begin with https://, because what is sent to another machine \
+                 must be encrypted",
+                "o.toml:4: notify.webhooks.chat.url: must be a URL that begins with https://, or with http:// and an \
+                 address of this machine",
+                "o.toml:5: notify.webhooks.chat.secret_files: name the file of one key, or of two while the key \
+                 changes",
+                "o.toml:6: notify.webhooks.chat.min_severity: must be \"info\", \"ticket\" or \"page\", not \"loud\"",
+                "o.toml:7: notify.webhooks.a b: the name \"a b\" must be of letters, digits, - and _, at most 64",
+                "o.toml:9: notify.webhooks.a b.secret_files: \"key\" must be an absolute path",
+                "o.toml:11: notify.commands.pager.run: the program \"page\" must be an absolute path",
+                "o.toml:12: notify.commands.pager.timeout: must be more than 0",
             ],
         );
     }

@@ -1,5 +1,5 @@
-//! Decides which files may be executed: each part of the path must be owned by root or by the
-//! agent's own user and must not be writable by anybody else. A sticky directory such as /tmp is
+//! Decides which files may be executed: each part of the path must be owned by root or by this
+//! process's own user and must not be writable by anybody else. A sticky directory such as /tmp is
 //! accepted, because only the owner of a file can replace it there.
 
 use std::fs::Metadata;
@@ -7,12 +7,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The search path for programs, independent of the agent's own environment.
-pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The search path for programs, independent of the environment of this process.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Why a file is not executed or read: a part of its path that is not trusted, or another reason.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotTrusted {
+#[error(transparent)]
+pub struct NotTrusted(#[from] Reason);
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
     #[error("{program} is not on {places}")]
     NotFound { program: String, places: String },
     #[error("{} is not an absolute path", .0.display())]
@@ -21,7 +25,7 @@ pub(crate) enum NotTrusted {
     Missing { path: PathBuf, part: PathBuf },
     #[error("{}: {error}", .path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    #[error("{} belongs to user {user}, not to root or to the agent's user", .path.display())]
+    #[error("{} belongs to user {user}, not to root or to the user of this program", .path.display())]
     Owner { path: PathBuf, user: u32 },
     #[error("{} is writable by others (mode {mode:o})", .path.display())]
     Writable { path: PathBuf, mode: u32 },
@@ -31,7 +35,7 @@ pub(crate) enum NotTrusted {
     NotExecutable(PathBuf),
 }
 
-impl NotTrusted {
+impl Reason {
     fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         |error| Self::Unreadable { path, error }
@@ -58,7 +62,7 @@ fn missing(path: &Path, part: &Path) -> String {
 ///
 /// # Errors
 /// Returns an error if the program is not found, and the errors of [`check_command`].
-pub(crate) fn find_command(program: &str) -> Result<PathBuf, NotTrusted> {
+pub fn find_command(program: &str) -> Result<PathBuf, NotTrusted> {
     find_on(PATH, program)
 }
 
@@ -67,65 +71,66 @@ fn find_on(places: &str, program: &str) -> Result<PathBuf, NotTrusted> {
         PathBuf::from(program)
     } else {
         let mut found = places.split(':').map(|place| Path::new(place).join(program));
-        let not_found = || NotTrusted::NotFound { program: program.to_owned(), places: places.to_owned() };
+        let not_found = || Reason::NotFound { program: program.to_owned(), places: places.to_owned() };
         found.find(|path| path.is_file()).ok_or_else(not_found)?
     };
     check_command(&path)?;
     Ok(path)
 }
 
-/// Checks that a command is an executable file that only root or the agent's user could provide.
+/// Checks that a command is an executable file that only root or this process's user could provide.
 ///
 /// # Errors
 /// Returns the first part of the path that is not trusted, and why.
-pub(crate) fn check_command(path: &Path) -> Result<(), NotTrusted> {
+pub fn check_command(path: &Path) -> Result<(), NotTrusted> {
     let real = check_real(path)?;
-    let metadata = std::fs::metadata(&real).map_err(NotTrusted::unreadable(&real))?;
+    let metadata = std::fs::metadata(&real).map_err(Reason::unreadable(&real))?;
     if !metadata.is_file() {
-        return Err(NotTrusted::NotAFile(real));
+        return Err(Reason::NotAFile(real).into());
     }
     if metadata.mode() & 0o111 == 0 {
-        return Err(NotTrusted::NotExecutable(real));
+        return Err(Reason::NotExecutable(real).into());
     }
     Ok(())
 }
 
-/// Checks that only root or the agent's user could provide a file. It need not be executable.
+/// Checks that only root or this process's user could provide a file. It need not be executable.
 ///
 /// # Errors
 /// Returns the first part of the path that is not trusted, and why.
-pub(crate) fn check_file(path: &Path) -> Result<(), NotTrusted> {
-    check_real(path).map(drop)
+pub fn check_file(path: &Path) -> Result<(), NotTrusted> {
+    check_real(path)?;
+    Ok(())
 }
 
-fn check_real(path: &Path) -> Result<PathBuf, NotTrusted> {
+fn check_real(path: &Path) -> Result<PathBuf, Reason> {
     check_path(path)?;
     // A trusted link may point to a path that is not trusted.
-    let real = std::fs::canonicalize(path).map_err(NotTrusted::unreadable(path))?;
+    let real = std::fs::canonicalize(path).map_err(Reason::unreadable(path))?;
     if real != path {
         check_path(&real)?;
     }
     Ok(real)
 }
 
-fn check_path(path: &Path) -> Result<(), NotTrusted> {
+fn check_path(path: &Path) -> Result<(), Reason> {
     if !path.is_absolute() {
-        return Err(NotTrusted::NotAbsolute(path.to_owned()));
+        return Err(Reason::NotAbsolute(path.to_owned()));
     }
     let mut part = PathBuf::new();
     for component in path.components() {
         part.push(component);
         let metadata =
-            std::fs::symlink_metadata(&part).map_err(|error| NotTrusted::of_part(path, &part, error))?;
+            std::fs::symlink_metadata(&part).map_err(|error| Reason::of_part(path, &part, error))?;
         check_part(&part, &metadata)?;
     }
     Ok(())
 }
 
-fn check_part(part: &Path, metadata: &Metadata) -> Result<(), NotTrusted> {
+fn check_part(part: &Path, metadata: &Metadata) -> Result<(), Reason> {
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
-        return Err(NotTrusted::Owner { path: part.to_owned(), user: metadata.uid() });
+        return Err(Reason::Owner { path: part.to_owned(), user: metadata.uid() });
     }
     // The mode of a symbolic link has no meaning.
     if metadata.is_symlink() {
@@ -136,7 +141,7 @@ fn check_part(part: &Path, metadata: &Metadata) -> Result<(), NotTrusted> {
     let my_group = rustix::process::getegid().as_raw();
     let group_writes = mode & 0o020 != 0 && metadata.gid() != 0 && metadata.gid() != my_group;
     if (mode & 0o002 != 0 || group_writes) && !sticky_directory {
-        return Err(NotTrusted::Writable { path: part.to_owned(), mode: mode & 0o7777 });
+        return Err(Reason::Writable { path: part.to_owned(), mode: mode & 0o7777 });
     }
     Ok(())
 }

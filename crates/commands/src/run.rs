@@ -1,6 +1,5 @@
-//! Runs short commands other than steps: checks, probes and the commands of templates. There is no
-//! shell, the environment is fixed, a time limit applies to the whole process group, and output is
-//! read at full speed while only a bounded part of it is kept.
+//! Runs short commands, for example checks. There is no shell, the environment is fixed, a time limit applies to the whole
+//! process group, and output is read at full speed while only a bounded part of it is kept.
 
 use crate::trust;
 use std::collections::BTreeMap;
@@ -9,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
@@ -17,7 +17,8 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub struct Outcome {
+    /// How it ended.
     pub end: End,
     /// The end of the output on both streams, at most `output_max` bytes (see [`run`]).
     pub output: String,
@@ -27,7 +28,7 @@ pub(crate) struct Outcome {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// The command exited with this code.
     Exited(i32),
     /// The command was ended by this signal.
@@ -40,12 +41,12 @@ pub(crate) enum End {
 
 impl Outcome {
     /// True if the command exited with 0.
-    pub(crate) fn succeeded(&self) -> bool {
+    pub fn succeeded(&self) -> bool {
         self.end == End::Exited(0)
     }
 
     /// Returns a sentence that says how the command ended, with its output.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let end = match &self.end {
             End::Exited(code) => format!("exited with code {code}"),
             End::Signalled(signal) => format!("was ended by signal {signal}"),
@@ -57,10 +58,11 @@ impl Outcome {
     }
 }
 
-/// Runs a program, if only root or this user could have put its file there.
-pub(crate) async fn run(
+/// Runs a program, if only root or this user could have put its file there. It reads `input` on its standard input.
+pub async fn run(
     arguments: &[String],
     environment: &BTreeMap<String, String>,
+    input: &[u8],
     limit: Duration,
     output_max: usize,
 ) -> Outcome {
@@ -73,7 +75,7 @@ pub(crate) async fn run(
         Ok(path) => path,
         Err(error) => return not_started(error.to_string()),
     };
-    match start(&path, rest, environment) {
+    match start(&path, rest, environment, input) {
         Ok((child, output)) => follow(child, output, limit, output_max).await,
         Err(error) => not_started(format!("{}: {error}", path.display())),
     }
@@ -83,21 +85,28 @@ fn start(
     program: &Path,
     arguments: &[String],
     environment: &BTreeMap<String, String>,
+    input: &[u8],
 ) -> io::Result<(tokio::process::Child, pipe::Receiver)> {
     let (reader, writer) = io::pipe()?;
-    let child = Command::new(program)
+    let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
+    let mut child = Command::new(program)
         .args(arguments)
         .env_clear()
         .env("PATH", trust::PATH)
         .env("LANG", "C.UTF-8")
         .envs(environment)
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let input = input.to_vec();
+        // The command need not read it. The write ends at the latest when the command does.
+        tokio::spawn(async move { stdin.write_all(&input).await });
+    }
     Ok((child, pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?))
 }
 
@@ -178,7 +187,7 @@ mod tests {
     async fn shell(script: &str, limit_millis: u64) -> Outcome {
         let arguments = ["/bin/sh".to_owned(), "-c".into(), script.into()];
         let environment = BTreeMap::from([("GIVEN".to_owned(), "x y".to_owned())]);
-        run(&arguments, &environment, Duration::from_millis(limit_millis), 100).await
+        run(&arguments, &environment, b"", Duration::from_millis(limit_millis), 100).await
     }
 
     #[tokio::test]
@@ -205,6 +214,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn it_reads_its_input_or_leaves_it() {
+        let input = "x".repeat(300_000);
+        for (program, output) in [("/usr/bin/wc", "300000\n"), ("/bin/true", "")] {
+            let arguments = [program.to_owned(), "-c".into()];
+            let limit = Duration::from_secs(10);
+            let outcome = run(&arguments, &BTreeMap::new(), input.as_bytes(), limit, 100).await;
+            assert_eq!((outcome.end, outcome.output.as_str()), (End::Exited(0), output), "{program}");
+        }
+    }
+
+    #[tokio::test]
     async fn what_it_leaves_behind_ends_with_it() {
         let left = shell("sleep 60 & echo $!", 10_000).await;
         assert_eq!(left.end, End::Exited(0), "its end counts, not that of its output");
@@ -228,7 +248,7 @@ mod tests {
             ("./true", "not an absolute path"),
             ("no-such-program", "no-such-program is not on /usr/local/sbin:"),
         ] {
-            let outcome = run(&[program.into()], &environment, Duration::from_secs(1), 100).await;
+            let outcome = run(&[program.into()], &environment, b"", Duration::from_secs(1), 100).await;
             assert!(matches!(&outcome.end, End::NotStarted(reason) if reason.contains(why)), "{outcome:?}");
         }
     }

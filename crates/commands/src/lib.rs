@@ -1,0 +1,7 @@
+//! Runs local commands. Only a file is executed that nobody but root or this process's user could have put there, and
+//! there is no shell.
+
+mod run;
+pub mod trust;
+
+pub use run::{End, Outcome, run};

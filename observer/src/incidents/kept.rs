@@ -1,0 +1,245 @@
+//! Which incidents are open, and which messages wait for which receiver. Both stand in one file, so that what opens an
+//! incident also keeps its messages: each is sent at least once, whenever the process ends.
+
+use super::message::Message;
+use planning::incidents::{IncidentBook, IncidentTimes, Notice, OpenIncident, Severity, Situation};
+use schema::time::EpochSeconds;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Number of messages that wait for one receiver. The oldest are dropped when there are more.
+const WAITING_MAX: usize = 1000;
+
+/// Who gets messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Receiver {
+    pub(crate) name: String,
+    /// Less severe incidents are left out.
+    pub(crate) min_severity: Severity,
+}
+
+/// What is in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Content {
+    #[serde(flatten)]
+    book: IncidentBook,
+    /// The messages that wait, by the name of the receiver, the oldest first.
+    #[serde(default)]
+    waiting: BTreeMap<String, VecDeque<Message>>,
+}
+
+/// The open incidents and the messages that wait for a receiver, at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct OpenAndWaiting {
+    pub(crate) lineage: String,
+    pub(crate) open: Vec<OpenIncident>,
+    pub(crate) waiting: Vec<Message>,
+}
+
+/// The open incidents and the waiting messages, with their file.
+pub(crate) struct KeptIncidents {
+    path: PathBuf,
+    receivers: Vec<Receiver>,
+    content: Mutex<Content>,
+    /// Changes when messages are added.
+    added: watch::Sender<()>,
+}
+
+impl KeptIncidents {
+    /// Opens the file. One that cannot be read is written over, because losing it only means that open incidents are
+    /// reported again. Messages for others than these receivers are dropped.
+    pub(crate) fn open_file(directory: &Path, receivers: Vec<Receiver>) -> std::io::Result<Self> {
+        let path = directory.join("incidents.json");
+        let mut content = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(%error, file = %path.display(), "the open incidents cannot be read; they begin anew");
+                Content::default()
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Content::default(),
+            Err(error) => return Err(error),
+        };
+        content.waiting.retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
+        Ok(Self { path, receivers, content: Mutex::new(content), added: watch::Sender::default() })
+    }
+
+    /// Notes what is wrong with the fleet, keeps the messages that follow from it, and returns what has to be said.
+    pub(super) fn advance(
+        &self,
+        situation: Option<Situation>,
+        now: EpochSeconds,
+        times: &IncidentTimes,
+    ) -> Vec<Notice> {
+        let mut content = self.lock();
+        let before = content.book.clone();
+        let notices = content.book.advance(situation, now, times);
+        for receiver in &self.receivers {
+            let lineage = content.book.lineage().to_owned();
+            let heard = notices.iter().filter(|notice| notice.incident.severity >= receiver.min_severity);
+            let queue = content.waiting.entry(receiver.name.clone()).or_default();
+            queue.extend(heard.map(|notice| Message::new(notice, &lineage)));
+            let excess = queue.len().saturating_sub(WAITING_MAX);
+            if excess > 0 {
+                queue.drain(..excess);
+                tracing::error!(receiver = receiver.name, "{excess} of the oldest messages were dropped");
+            }
+        }
+        if content.book != before {
+            self.save(&content);
+        }
+        drop(content);
+        if !notices.is_empty() {
+            self.added.send_replace(());
+        }
+        notices
+    }
+
+    /// Returns the open incidents, those that somebody has to look at first before others.
+    pub(crate) fn open(&self) -> Vec<OpenIncident> {
+        self.lock().book.open()
+    }
+
+    /// Returns what changes when messages are added.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.added.subscribe()
+    }
+
+    /// Returns the oldest message that waits for a receiver.
+    pub(crate) fn oldest(&self, receiver: &Receiver) -> Option<Message> {
+        self.lock().waiting.get(&receiver.name)?.front().cloned()
+    }
+
+    /// Returns the number of messages that wait for each receiver.
+    pub(crate) fn waiting_counts(&self) -> Vec<(String, usize)> {
+        let content = self.lock();
+        let count = |receiver: &Receiver| content.waiting.get(&receiver.name).map_or(0, VecDeque::len);
+        self.receivers.iter().map(|receiver| (receiver.name.clone(), count(receiver))).collect()
+    }
+
+    /// Returns the open incidents that a receiver hears of, and all messages that wait for it.
+    pub(crate) fn open_and_waiting(&self, receiver: &Receiver) -> OpenAndWaiting {
+        let content = self.lock();
+        let mut open = content.book.open();
+        open.retain(|open| open.incident.severity >= receiver.min_severity);
+        OpenAndWaiting {
+            lineage: content.book.lineage().to_owned(),
+            open,
+            waiting: content.waiting.get(&receiver.name).into_iter().flatten().cloned().collect(),
+        }
+    }
+
+    /// Notes that a receiver has these messages.
+    pub(crate) fn confirm(&self, receiver: &Receiver, messages: &[Message]) {
+        let received: BTreeSet<&str> = messages.iter().map(|message| message.id.as_str()).collect();
+        let mut content = self.lock();
+        if let Some(queue) = content.waiting.get_mut(&receiver.name) {
+            queue.retain(|message| !received.contains(message.id.as_str()));
+            self.save(&content);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn save(&self, content: &Content) {
+        if let Err(error) = write(&self.path, content) {
+            tracing::error!(%error, file = %self.path.display(), "the open incidents cannot be written");
+        }
+    }
+}
+
+/// Writes the file, so that it is on disk when this returns.
+fn write(path: &Path, content: &Content) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(&serde_json::to_vec(content)?)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planning::incidents::{Incident, IncidentId, IncidentKind, NoticeKind};
+    use schema::names::HostName;
+    use std::time::Duration;
+
+    const AT_ONCE: IncidentTimes = IncidentTimes { hold_for: Duration::ZERO, clear_for: Duration::ZERO };
+
+    /// Returns a fleet with as many different failures as there are causes.
+    fn failing(kind: IncidentKind, causes: &[&str]) -> Option<Situation> {
+        let incident = |cause: &&str| Incident {
+            incident_id: IncidentId::new("l", None, kind, cause),
+            kind,
+            severity: kind.severity(),
+            summary: format!("{cause} failed"),
+            hint: String::new(),
+            hosts: (0..60).map(|n| HostName::new(format!("h{n}")).unwrap()).collect(),
+            rollout_id: None,
+        };
+        let incidents = causes.iter().map(incident).collect();
+        Some(Situation { lineage: "l".into(), host_count: 60, incidents, ..Situation::default() })
+    }
+
+    fn receiver(name: &str, min_severity: Severity) -> Receiver {
+        Receiver { name: name.into(), min_severity }
+    }
+
+    #[test]
+    fn messages_outlive_a_restart_until_their_receiver_has_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let receivers =
+            [receiver("a", Severity::Info), receiver("b", Severity::Page), receiver("c", Severity::Info)];
+        let open =
+            |count: usize| KeptIncidents::open_file(directory.path(), receivers[..count].to_vec()).unwrap();
+        let kept = open(3);
+        kept.advance(failing(IncidentKind::Failed, &["x"]), EpochSeconds(10), &AT_ONCE);
+        let kept = open(3);
+        assert_eq!(kept.waiting_counts(), [("a".into(), 1), ("b".into(), 0), ("c".into(), 1)]);
+        let message = kept.oldest(&receivers[0]).unwrap();
+        assert_eq!(
+            (message.notice, message.host_count, message.incident.hosts.len()),
+            (NoticeKind::Opened, 60, 50)
+        );
+        kept.confirm(&receivers[0], &[message]);
+        // One that is not in the settings any more gets nothing.
+        let kept = open(2);
+        assert_eq!(kept.waiting_counts(), [("a".into(), 0), ("b".into(), 0)]);
+        let kept = open(3);
+        assert_eq!(kept.oldest(&receivers[2]).map(|message| message.at.0), Some(10));
+        // What opens and what ends is in order.
+        kept.advance(failing(IncidentKind::Failed, &[]), EpochSeconds(20), &AT_ONCE);
+        let state = kept.open_and_waiting(&receivers[2]);
+        let notices: Vec<NoticeKind> = state.waiting.iter().map(|message| message.notice).collect();
+        assert_eq!((notices, state.open.len()), (vec![NoticeKind::Opened, NoticeKind::Resolved], 0));
+    }
+
+    #[test]
+    fn a_receiver_that_stays_away_costs_bounded_space() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = receiver("a", Severity::Info);
+        let kept = KeptIncidents::open_file(directory.path(), vec![one.clone()]).unwrap();
+        let causes: Vec<String> = (0..WAITING_MAX + 5).map(|n| n.to_string()).collect();
+        let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
+        kept.advance(failing(IncidentKind::Failed, &causes), EpochSeconds(10), &AT_ONCE);
+        assert_eq!(kept.waiting_counts(), [("a".into(), WAITING_MAX)]);
+        let first = kept.oldest(&one).unwrap();
+        kept.advance(failing(IncidentKind::Failed, &causes[1..]), EpochSeconds(20), &AT_ONCE);
+        assert_ne!(kept.oldest(&one).unwrap().id, first.id, "the oldest is dropped");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_begins_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("incidents.json"), "{").unwrap();
+        let kept = KeptIncidents::open_file(directory.path(), Vec::new()).unwrap();
+        kept.advance(failing(IncidentKind::Lost, &["x"]), EpochSeconds(10), &AT_ONCE);
+        let kept = KeptIncidents::open_file(directory.path(), Vec::new()).unwrap();
+        assert_eq!(kept.open().len(), 1);
+    }
+}

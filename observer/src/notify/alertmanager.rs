@@ -1,0 +1,141 @@
+//! Alerts to an Alertmanager, by its API v2. It forgets alerts when it restarts, so all that are open are sent again and
+//! again.
+
+use super::delivery::Delivery;
+use super::http_client::HttpClient;
+use crate::clock::now;
+use crate::incidents::{Message, OpenAndWaiting};
+use planning::incidents::{Incident, NoticeKind};
+use planning::text::rfc3339;
+use schema::names::HostName;
+use schema::time::EpochSeconds;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use ureq::http::Request;
+
+/// Time after which the open alerts are sent again.
+const RESEND: Duration = Duration::from_secs(60);
+/// Time after which Alertmanager resolves an alert that nobody sends any more, in seconds. It is long, because an observer
+/// that has ended does not mean that all is well.
+const EXPIRES_SECONDS: i64 = 24 * 60 * 60;
+/// Number of hosts that an alert names.
+const HOSTS_MAX: usize = 20;
+
+/// An Alertmanager.
+pub(super) struct Alertmanager {
+    url: String,
+    client: HttpClient,
+}
+
+/// An alert, as Alertmanager knows it. Alerts with the same labels are the same alert.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct Alert<'a> {
+    labels: Labels<'a>,
+    annotations: Annotations<'a>,
+    starts_at: String,
+    ends_at: String,
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+struct Labels<'a> {
+    alertname: &'static str,
+    incident_id: String,
+    kind: &'static str,
+    severity: &'static str,
+    lineage: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rollout_id: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+struct Annotations<'a> {
+    summary: &'a str,
+    hint: &'a str,
+    host_count: String,
+    hosts: String,
+}
+
+impl Alertmanager {
+    /// Returns the Alertmanager with this base URL.
+    pub(super) fn new(url: &str, client: HttpClient) -> Self {
+        Self { url: format!("{}/api/v2/alerts", url.trim_end_matches('/')), client }
+    }
+
+    /// Sends what opens and what is resolved at once, and what is open each minute.
+    pub(super) async fn follow(self, mut delivery: Delivery) {
+        let mut added = delivery.kept.subscribe();
+        loop {
+            added.mark_unchanged();
+            let state = delivery.kept.open_and_waiting(&delivery.receiver);
+            if !state.open.is_empty() || !state.waiting.is_empty() {
+                let body = serde_json::to_string(&alerts(&state, now())).unwrap_or_default();
+                let request = Request::post(&self.url).header("content-type", "application/json").body(body);
+                let result = self.client.send(request).await;
+                let has_failed = result.is_err();
+                delivery.note(state.waiting, result).await;
+                if has_failed {
+                    continue;
+                }
+            }
+            tokio::select! {
+                changed = added.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(RESEND) => {}
+            }
+        }
+    }
+}
+
+/// Returns an alert for each open incident, and one that has ended for each that was resolved.
+fn alerts(state: &OpenAndWaiting, now: EpochSeconds) -> Vec<Alert<'_>> {
+    let expires = EpochSeconds(now.0.saturating_add(EXPIRES_SECONDS));
+    let open = state.open.iter().map(|open| {
+        let count = open.incident.hosts.len();
+        alert(&open.incident, count, &state.lineage, (open.since, expires))
+    });
+    let is_open: BTreeSet<_> = state.open.iter().map(|open| &open.incident.incident_id).collect();
+    let is_over = |message: &&Message| {
+        message.notice == NoticeKind::Resolved && !is_open.contains(&message.incident.incident_id)
+    };
+    let resolved = state.waiting.iter().filter(is_over).map(|message| {
+        alert(&message.incident, message.host_count, &message.lineage, (message.since, message.at))
+    });
+    open.chain(resolved).collect()
+}
+
+fn alert<'a>(
+    incident: &'a Incident,
+    host_count: usize,
+    lineage: &'a str,
+    (since, end): (EpochSeconds, EpochSeconds),
+) -> Alert<'a> {
+    let Incident { incident_id, kind, severity, summary, hint, hosts, rollout_id } = incident;
+    let time = |at| rfc3339(at).unwrap_or_default();
+    Alert {
+        labels: Labels {
+            alertname: "OrchestrateIncident",
+            incident_id: incident_id.to_string(),
+            kind: kind.as_str(),
+            severity: severity.as_str(),
+            lineage,
+            rollout_id: rollout_id.as_deref(),
+        },
+        annotations: Annotations {
+            summary,
+            hint,
+            host_count: host_count.to_string(),
+            hosts: listed(hosts, host_count),
+        },
+        starts_at: time(since),
+        ends_at: time(end),
+    }
+}
+
+/// Returns the first hosts by name, and how many there are besides them.
+fn listed(hosts: &[HostName], count: usize) -> String {
+    let names: Vec<&str> = hosts.iter().take(HOSTS_MAX).map(HostName::as_str).collect();
+    let more = count - names.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &more
+}

@@ -1,0 +1,81 @@
+//! Messages to a webhook, signed by the rules of Standard Webhooks, version 1
+//! (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
+
+use super::http_client::HttpClient;
+use crate::clock::now;
+use crate::incidents::Message;
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac::{HMAC_SHA256, Key, sign};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use ureq::http::Request;
+
+/// What a key in a file begins with.
+const KEY_PREFIX: &str = "whsec_";
+/// Length of a key, in bytes.
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+/// Longest file of a key, in bytes.
+const FILE_MAX_BYTES: u64 = 1024;
+
+/// A webhook.
+#[derive(Clone)]
+pub(super) struct Webhook {
+    url: String,
+    secret_files: Vec<PathBuf>,
+    client: HttpClient,
+}
+
+impl Webhook {
+    /// Returns a webhook.
+    ///
+    /// # Errors
+    /// Returns an error if a file of a key cannot be used.
+    pub(super) fn new(url: String, secret_files: Vec<PathBuf>, client: HttpClient) -> Result<Self> {
+        let webhook = Self { url, secret_files, client };
+        webhook.keys()?;
+        Ok(webhook)
+    }
+
+    /// Sends a message. The keys are read each time, so that they can be changed.
+    pub(super) async fn send(&self, message: Message) -> Result<(), String> {
+        let keys = self.keys().map_err(|error| format!("{error:#}"))?;
+        let (body, timestamp) = (message.body(), now().0.to_string());
+        let request = Request::post(&self.url)
+            .header("content-type", "application/json")
+            .header("webhook-id", &message.id)
+            .header("webhook-timestamp", &timestamp)
+            .header("webhook-signature", signature(&keys, &message.id, &timestamp, &body));
+        self.client.send(request.body(body)).await
+    }
+
+    fn keys(&self) -> Result<Vec<Key>> {
+        self.secret_files.iter().map(|path| read_key(path)).collect()
+    }
+}
+
+/// Returns the signatures with each key.
+fn signature(keys: &[Key], id: &str, timestamp: &str, body: &str) -> String {
+    let signed = format!("{id}.{timestamp}.{body}");
+    let one = |key| format!("v1,{}", STANDARD.encode(sign(key, signed.as_bytes())));
+    keys.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn read_key(path: &Path) -> Result<Key> {
+    let name = || format!("the key of a webhook {}", path.display());
+    let file = File::open(path).with_context(name)?;
+    let mode = file.metadata().with_context(name)?.mode();
+    ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());
+    let mut text = String::new();
+    file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
+    let bytes = text.trim().strip_prefix(KEY_PREFIX).and_then(|key| STANDARD.decode(key).ok());
+    let bytes = bytes.filter(|bytes| KEY_BYTES.contains(&bytes.len()));
+    let bytes = bytes.with_context(|| {
+        let (least, most) = (KEY_BYTES.start(), KEY_BYTES.end());
+        format!("{}: it must hold {KEY_PREFIX} and {least} to {most} bytes in base64", name())
+    })?;
+    Ok(Key::new(HMAC_SHA256, &bytes))
+}
