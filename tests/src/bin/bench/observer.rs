@@ -90,7 +90,8 @@ pub(crate) fn observer(report: &mut Report) {
     let address = format!("127.0.0.1:{port}");
     let settings = directory.path().join("observer.toml");
     let text = format!(
-        "[store]\nendpoints = [{:?}]\n[http]\nlisten = {address:?}\nopen_to_local_users = true\n[log]\nlevel = \"warn\"\n",
+        "state_directory = {:?}\n[store]\nendpoints = [{:?}]\n[http]\nlisten = {address:?}\nopen_to_local_users = true\n[log]\nlevel = \"warn\"\n",
+        directory.path(),
         store.endpoint
     );
     std::fs::write(&settings, text).expect("written");
