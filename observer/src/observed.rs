@@ -115,6 +115,11 @@ impl SharedFleet {
         *self.moment.borrow()
     }
 
+    /// Returns what identifies the newest state, now and whenever it changes.
+    pub(crate) fn follow_moments(&self) -> watch::Receiver<Moment> {
+        self.moment.subscribe()
+    }
+
     /// Lets clients see the state of this moment.
     pub(crate) fn set_moment(&self, moment: Moment) {
         self.moment.send_replace(moment);

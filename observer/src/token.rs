@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use etcd_session::random_token;
 use ring::digest::{SHA256, digest};
+use ring::hmac;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -28,6 +29,11 @@ impl TokenDigest {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
         Self(bytes)
+    }
+
+    /// Returns the key that signs cookies.
+    pub(crate) fn cookie_key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 }
 

@@ -29,6 +29,7 @@ mod modules;
 mod network;
 mod notify;
 mod observer;
+mod observer_stream;
 mod old_clients;
 mod old_upgrade;
 mod packages;

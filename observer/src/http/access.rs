@@ -1,5 +1,7 @@
 //! Who may look, and the headers that keep a browser from giving answers to others.
 
+use super::cookie;
+use crate::clock::now;
 use crate::token::{Accepted, TokenDigest};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -38,24 +40,47 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// What a request has shown. Handlers get it as an extension of the request.
+#[derive(Clone)]
+pub(super) struct Granted(Option<(Accepted, TokenDigest)>);
+
+impl Granted {
+    /// Returns the token; `None` if everybody may look.
+    pub(super) fn token(&self) -> Option<TokenDigest> {
+        self.0.as_ref().map(|(_, token)| *token)
+    }
+
+    /// Resolves when the token is accepted no longer.
+    pub(super) async fn ended(&mut self) {
+        match &mut self.0 {
+            // An error means that the process ends.
+            Some((accepted, token)) => _ = accepted.wait_for(|accepted| *accepted != Some(*token)).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 impl Access {
     pub(super) fn new(accepted: Option<Accepted>) -> Self {
         Self { accepted }
     }
 
-    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn check(&self, headers: &HeaderMap) -> Result<Granted, Refusal> {
         if !is_same_site(headers) {
             return Err(Refusal::OtherSite);
         }
-        let Some(accepted) = &self.accepted else { return Ok(()) };
+        let Some(accepted) = &self.accepted else { return Ok(Granted(None)) };
+        // If the file of the token is gone, no token is right.
+        let right = (*accepted.borrow()).ok_or(Refusal::NoToken)?;
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.split_once(' '));
         let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
-        // If the file of the token is gone, no token is right.
-        match token.map(|token| TokenDigest::of(token.trim())) {
-            Some(digest) if *accepted.borrow() == Some(digest) => Ok(()),
-            _ => Err(Refusal::NoToken),
-        }
+        let mut cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let is_right = match token {
+            Some(token) => TokenDigest::of(token.trim()) == right,
+            None => cookies.any(|cookies| cookie::is_valid(cookies, &right, now())),
+        };
+        if is_right { Ok(Granted(Some((accepted.clone(), right)))) } else { Err(Refusal::NoToken) }
     }
 }
 
@@ -74,11 +99,14 @@ fn is_same_site(headers: &HeaderMap) -> bool {
 /// Rejects a request that may not look.
 pub(super) async fn require_access(
     State(access): State<Arc<Access>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     match access.check(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(granted) => {
+            request.extensions_mut().insert(granted);
+            next.run(request).await
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -115,7 +143,7 @@ mod tests {
             let headers =
                 headers.map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
             assert_eq!(
-                access.check(&headers.clone().collect()),
+                access.check(&headers.clone().collect()).map(|_| ()),
                 expected,
                 "{:?}",
                 headers.collect::<Vec<_>>()
@@ -142,9 +170,14 @@ mod tests {
             check(&access, &[token, (name, value)], expected);
             check(&Access::new(None), &[(name, value)], expected);
         }
+        let cookie = cookie::set_cookie(&TokenDigest::of(TOKEN), now());
+        check(&access, &[("cookie", &cookie)], Ok(()));
+        check(&access, &[("cookie", &cookie), ("origin", "http://evil.example")], Err(Refusal::OtherSite));
+        check(&access, &[("cookie", &cookie), ("authorization", "Bearer wrong")], Err(Refusal::NoToken));
         // The token is taken away.
         sender.send_replace(None);
         check(&access, &[token], Err(Refusal::NoToken));
+        check(&access, &[("cookie", &cookie)], Err(Refusal::NoToken));
         check(&Access::new(None), &[], Ok(()));
     }
 }

@@ -3,7 +3,7 @@
 use super::parameters::{Parameters, read_none};
 use super::shared::{Shared, with_age};
 use crate::incidents::STALE_AFTER;
-use crate::observed::FoundIncidents;
+use crate::observed::{FoundIncidents, Moment, SharedFleet};
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -25,8 +25,9 @@ enum Freshness {
     Stale,
 }
 
+/// How fresh what is shown is.
 #[derive(Debug, Serialize)]
-struct HealthView {
+pub(super) struct HealthView {
     state: Freshness,
     /// The time in seconds for which changes of the store may be missing.
     age_seconds: Option<f64>,
@@ -44,23 +45,27 @@ pub(super) async fn health(
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;
-    let moment = shared.fleet.moment();
+    let view = health_of(&shared.fleet, shared.fleet.moment());
+    let code = if view.state == Freshness::Fresh { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((code, Json(view)).into_response())
+}
+
+/// Returns how fresh what is shown at a moment is.
+pub(super) fn health_of(fleet: &SharedFleet, moment: Moment) -> HealthView {
     let age = moment.fresh_at.map(|at| at.elapsed());
     let state = match age {
         Some(age) if age <= STALE_AFTER => Freshness::Fresh,
         Some(_) => Freshness::Stale,
         None => Freshness::Starting,
     };
-    let view = HealthView {
+    HealthView {
         state,
         // Milliseconds are exact enough, and a reader sees them at once.
         age_seconds: age.map(|age| age.as_secs_f64()).map(|seconds| (seconds * 1000.0).round() / 1000.0),
         revision: Some(moment.revision).filter(|revision| *revision > 0),
-        problem: shared.fleet.problem(),
+        problem: fleet.problem(),
         observer_version: env!("CARGO_PKG_VERSION"),
-    };
-    let code = if state == Freshness::Fresh { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok((code, Json(view)).into_response())
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -4,11 +4,14 @@
 //! of the observer's own names. The time and size of requests and answers are bounded (`http-server`).
 
 mod access;
+mod cookie;
 mod fleet;
 mod health;
 mod openapi;
 mod parameters;
+mod session;
 mod shared;
+mod stream;
 
 use crate::observed::SharedFleet;
 use crate::token::Accepted;
@@ -18,7 +21,8 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, post};
+use etcd_session::random_token;
 use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, require_own_name};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -39,7 +43,7 @@ const BODY_MAX_BYTES: usize = 1024;
 const FOREIGN_NAME: &str = "the Host header must be a local address, localhost, or one of http.names\n";
 
 /// Every route and its handler. `openapi.json` describes them.
-fn routes() -> [(&'static str, MethodRouter<Shared>); 15] {
+fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
     [
         ("/metrics", get(metrics)),
         ("/v1/events", get(fleet::events)),
@@ -53,7 +57,9 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 15] {
         ("/v1/schema/{name}", get(openapi::schema)),
         ("/v1/services", get(fleet::services)),
         ("/v1/services/{service}", get(fleet::service)),
+        ("/v1/session", post(session::open)),
         ("/v1/status", get(fleet::status)),
+        ("/v1/stream", get(stream::stream)),
         ("/v1/unaccounted", get(fleet::unaccounted)),
         ("/v1/waits", get(fleet::waits)),
     ]
@@ -67,7 +73,7 @@ pub(crate) async fn serve(
     (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
     stop: watch::Receiver<bool>,
 ) {
-    let router = router(address, names, accepted, (fleet, shown_metrics));
+    let router = router(address, names, accepted, (fleet, shown_metrics), stop.clone());
     http_server::serve(listener, LIMITS, |_| (), router, stop).await;
 }
 
@@ -76,10 +82,12 @@ fn router(
     names: Vec<String>,
     accepted: Option<Accepted>,
     (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
+    stop: watch::Receiver<bool>,
 ) -> Router {
     let own = OwnNames { address, names, refusal: (StatusCode::MISDIRECTED_REQUEST, FOREIGN_NAME) };
     let shown_metrics = Arc::new(shown_metrics);
-    let shared = Shared { fleet, answers: AnswerCache::with_rest(REST), shown_metrics };
+    let instance = random_token().to_string().into();
+    let shared = Shared { fleet, answers: AnswerCache::with_rest(REST), stop, instance, shown_metrics };
     let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
     routes()
         .into_iter()

@@ -16,6 +16,11 @@ pub(super) fn refused(why: impl std::fmt::Display) -> ErrorResponse {
     ErrorResponse::Rejected(StatusCode::BAD_REQUEST, why.to_string())
 }
 
+/// Refuses a request that may succeed later.
+pub(super) fn refused_for_now(why: &str) -> ErrorResponse {
+    ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+}
+
 /// Refuses a parameter that the path does not know.
 fn unknown(name: &str, known: &[&str]) -> ErrorResponse {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

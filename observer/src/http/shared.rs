@@ -13,12 +13,17 @@ use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use serde::Serialize;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// The data that the handlers show.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) fleet: Arc<SharedFleet>,
     pub(super) answers: AnswerCache<Moment>,
+    /// True when the server ends.
+    pub(super) stop: watch::Receiver<bool>,
+    /// Tells this process from one before and from other observers.
+    pub(super) instance: Arc<str>,
     /// All metrics.
     pub(super) shown_metrics: Arc<Registry>,
 }
