@@ -9,6 +9,7 @@ use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::observer::{Observer, http_get};
 use tests::process::{Running, free_ports, run};
+use tests::store::Store;
 use tests::wait;
 
 fn packaged(name: &str) -> PathBuf {
@@ -97,12 +98,46 @@ impl Prometheus {
         Some(alerts.iter().map(text).collect())
     }
 
+    /// Returns the number of series that a query has.
+    fn series(&self, query: &str) -> Option<usize> {
+        let bytes = query.bytes().map(|byte| match byte {
+            byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        });
+        let answer = http_get(&self.address, &format!("/api/v1/query?query={}", bytes.collect::<String>()))?;
+        let json: Value = serde_json::from_str(&answer).ok()?;
+        json["data"]["result"].as_array().map(Vec::len)
+    }
+
     fn wait_for(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
         let state = || {
             let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             format!("{:?}\n{log}", self.alerts())
         };
         wait::until(what, || self.alerts().filter(|alerts| holds(alerts)), state);
+    }
+}
+
+/// Asserts that each query of the dashboard returns data, in a fleet with a rollout and a service.
+fn every_panel_has_data(prometheus: &Prometheus, store: &Store, operator: &Host) {
+    store.put("/available_services/web/web-1", r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"]}"#);
+    operator.write(
+        "policy.toml",
+        "failure_budget = 9\n[[limit]]\nby = \"fleet\"\nmax = 9\n[[stage]]\nname = \"all\"\n",
+    );
+    let file = operator.path("policy.toml");
+    for arguments in [&["policy", "set", file.to_str().expect("text")][..], &["trigger_update", "44"]] {
+        let result = operator.command(arguments, "");
+        assert_eq!(result.code, 0, "{result:?}");
+    }
+    let text = std::fs::read_to_string(packaged("orchestrate.dashboard.json")).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    assert_eq!(panels.len(), 6);
+    for target in panels.iter().flat_map(|panel| panel["targets"].as_array().expect("queries")) {
+        let query = target["expr"].as_str().expect("a query");
+        let has_data = || prometheus.series(query).filter(|series| *series > 0);
+        wait::until(query, has_data, || format!("{:?}", prometheus.series(query)));
     }
 }
 
@@ -114,7 +149,9 @@ fn a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go() {
     let etcd = Etcd::single();
     let store = etcd.store();
     fill(&store, &FLEET);
-    let observer = Observer::of(&etcd.endpoints());
+    let endpoints = format!("endpoints = {:?}", etcd.endpoints());
+    let observer = Observer::start_with(&endpoints, "[incidents]\nhold_for = \"0\"\n");
+    observer.wait_for_health("fresh");
     let prometheus = Prometheus::start(&observer);
     let has = |alert: &'static str| move |alerts: &[String]| alerts.iter().any(|found| found == alert);
     prometheus.wait_for("the watchdog fires", has("OrchestrateWatchdog firing"));
@@ -131,6 +168,7 @@ fn a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go() {
     store.delete(&key);
     let is_silent = |alerts: &[String]| alerts.iter().all(|alert| !alert.starts_with("OrchestrateFrozen"));
     prometheus.wait_for("the freeze is gone", is_silent);
+    every_panel_has_data(&prometheus, &store, &operator);
     drop(observer);
     prometheus.wait_for("nobody watches", has("OrchestrateObserverGone pending"));
 }

@@ -207,6 +207,7 @@ fn the_observer_shows_the_host(machine: &Machine, host: &str) {
     });
     for path in [
         "/usr/share/man/man8/orchestrate-observer.8.gz",
+        "/usr/share/orchestrate-observer/orchestrate.dashboard.json",
         "/usr/share/orchestrate-observer/orchestrate.rules.yml",
         "/etc/orchestrate/observer.toml",
     ] {
