@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     logging::start(&settings.log_level, settings.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = runtime.map_err(anyhow::Error::new).and_then(|runtime| {
-        runtime.block_on(async {
+        let ended = runtime.block_on(async {
             let (mut terminate, mut interrupt) =
                 (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let stopped = async {
@@ -53,7 +53,10 @@ fn main() -> ExitCode {
                 }
             };
             run(settings, stopped).await
-        })
+        });
+        // A request to a receiver that does not answer must not delay the end. Its message is kept.
+        runtime.shutdown_background();
+        ended
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,

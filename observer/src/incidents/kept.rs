@@ -42,9 +42,10 @@ pub(crate) struct OpenAndWaiting {
 
 /// The open incidents and the waiting messages, with their file.
 pub(crate) struct KeptIncidents {
-    path: PathBuf,
     receivers: Vec<Receiver>,
     content: Mutex<Content>,
+    /// The path of the file. It is locked before the content, and while the file is written; the content is not.
+    file: Mutex<PathBuf>,
     /// Changes when messages are added.
     added: watch::Sender<()>,
 }
@@ -63,7 +64,8 @@ impl KeptIncidents {
             Err(error) => return Err(error),
         };
         content.waiting.retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
-        Ok(Self { path, receivers, content: Mutex::new(content), added: watch::Sender::default() })
+        let (content, file) = (Mutex::new(content), Mutex::new(path));
+        Ok(Self { receivers, content, file, added: watch::Sender::default() })
     }
 
     /// Notes what is wrong with the fleet, keeps the messages that follow from it, and returns what has to be said.
@@ -87,10 +89,11 @@ impl KeptIncidents {
                 tracing::error!(receiver = receiver.name, "{excess} of the oldest messages were dropped");
             }
         }
-        if content.book != before {
-            self.save(&content);
-        }
+        let has_changed = content.book != before;
         drop(content);
+        if has_changed {
+            self.save();
+        }
         if !notices.is_empty() {
             self.added.send_replace(());
         }
@@ -134,29 +137,31 @@ impl KeptIncidents {
     /// Notes that a receiver has these messages.
     pub(crate) fn confirm(&self, receiver: &Receiver, messages: &[Message]) {
         let received: BTreeSet<&str> = messages.iter().map(|message| message.id.as_str()).collect();
-        let mut content = self.lock();
-        if let Some(queue) = content.waiting.get_mut(&receiver.name) {
+        if let Some(queue) = self.lock().waiting.get_mut(&receiver.name) {
             queue.retain(|message| !received.contains(message.id.as_str()));
-            self.save(&content);
         }
+        self.save();
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn save(&self, content: &Content) {
-        if let Err(error) = write(&self.path, content) {
-            tracing::error!(%error, file = %self.path.display(), "the open incidents cannot be written");
+    /// Writes the newest content.
+    fn save(&self) {
+        let path = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = serde_json::to_vec(&*self.lock());
+        if let Err(error) = bytes.map_err(Into::into).and_then(|bytes| write(&path, &bytes)) {
+            tracing::error!(%error, file = %path.display(), "the open incidents cannot be written");
         }
     }
 }
 
 /// Writes the file, so that it is on disk when this returns.
-fn write(path: &Path, content: &Content) -> std::io::Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
-    file.write_all(&serde_json::to_vec(content)?)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     path.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all())

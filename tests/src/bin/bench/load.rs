@@ -3,6 +3,7 @@
 //! This file is long because it holds every load program of the benchmark, each of which is short.
 
 use crate::measure::{own_cpu_seconds, percentile};
+use crate::verdicts::time_verdicts;
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use etcd_session::{
     Assembly, EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence,
@@ -15,6 +16,7 @@ use schema::keys::{Key, Prefix};
 use schema::names::{HostName, StepName, Token, Version};
 use schema::reads::Keys;
 use schema::records::{Driver, LiveClaim, Report, RosterEntry, StepDuration};
+use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::time::{EpochSeconds, Span};
 use std::process::ExitCode;
@@ -52,7 +54,8 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             "list" => list(words[1], number(2)).await,
             "services" => services(words[1], number(2), number(3)).await,
             "dumps" => dumps(words[1], number(2)).await,
-            "assembly" => assembly(words[1]).await,
+            "assembly" => assembly(words[1], |found| format!("{} keys", found.entries.len())).await,
+            "verdicts" => assembly(words[1], time_verdicts).await,
             "storm" => storm(words[1], number(2)).await,
             "heal" => heal(words[1], number(2)).await,
             other => panic!("no load {other}"),
@@ -252,8 +255,8 @@ async fn reports(endpoint: &str, hosts: usize) {
     }
 }
 
-/// Holds everything in the store as the observer does. Prints the number of keys when it has all.
-async fn assembly(endpoint: &str) {
+/// Holds everything in the store as the observer does. Prints what is shown of it when it has all.
+async fn assembly(endpoint: &str, shown: fn(&KeySnapshot) -> String) {
     let config = SessionConfig::new(EndpointSource::List(vec![endpoint.to_owned()]));
     let session = ReadOnlySession::new(config).expect("settings");
     let (sender, mut events) = mpsc::channel(256);
@@ -266,7 +269,7 @@ async fn assembly(endpoint: &str) {
         assembly.take(usize::try_from(number).expect("a feed"), event);
         if assembly.advance().is_some() && !is_complete {
             is_complete = true;
-            answer(&format!("{} keys", assembly.snapshot().entries.len()));
+            answer(&shown(assembly.snapshot()));
         }
     }
 }

@@ -16,6 +16,7 @@ mod report;
 mod rollout;
 mod second_bare;
 mod solo;
+mod verdicts;
 
 use report::Report;
 use std::process::ExitCode;

@@ -74,6 +74,7 @@ pub(crate) fn observer(report: &mut Report) {
     load(&["fill", &store.endpoint, HOSTS]);
     load(&["reports", &store.endpoint, HOSTS]);
     load(&["services", &store.endpoint, "20", "1000"]);
+    verdicts(report, &store);
     let bare = mirror(&["bare", "mirror", &store.endpoint]);
     let ours = mirror(&["load", "assembly", &store.endpoint]);
     let keys = bare.keys.trim();
@@ -118,6 +119,16 @@ pub(crate) fn observer(report: &mut Report) {
         200.0,
     );
     under_load(report, &store, &address, &observer);
+}
+
+/// Compares the verdicts after one change with those of the whole fleet anew.
+fn verdicts(report: &mut Report, server: &Server) {
+    let measured = mirror(&["load", "verdicts", &server.endpoint]).keys;
+    let numbers: Vec<f64> =
+        measured.split_whitespace().map(|number| number.parse().expect("a number")).collect();
+    let [whole, one] = numbers[..] else { panic!("{measured}") };
+    let what = format!("verdicts of {HOSTS} hosts after one change, percent");
+    report.row(&what, format!("{one:.3} ms"), format!("{whole:.0} ms anew"), one / whole * 100.0, 1.0);
 }
 
 /// Measures while changes and readers come.
