@@ -2,16 +2,20 @@
 //! incident also keeps its messages: each is sent at least once, whenever the process ends.
 
 use super::message::Message;
-use planning::incidents::{IncidentBook, IncidentTimes, Notice, OpenIncident, Severity, Situation};
+use planning::incidents::{
+    IncidentBook, IncidentId, IncidentKind, IncidentTimes, Notice, NoticeKind, OpenIncident, Severity,
+    Situation,
+};
 use schema::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Number of messages that wait for one receiver. The oldest are dropped when there are more.
+/// Number of messages that wait for one receiver. When there are more, the oldest of the least severe are dropped.
 const WAITING_MAX: usize = 1000;
 
 /// Who gets messages.
@@ -30,6 +34,9 @@ struct Content {
     /// The messages that wait, by the name of the receiver, the oldest first.
     #[serde(default)]
     waiting: BTreeMap<String, VecDeque<Message>>,
+    /// Whether the last look showed the fleet. What is read from a file has not looked yet.
+    #[serde(skip)]
+    is_fresh: bool,
 }
 
 /// The open incidents and the messages that wait for a receiver, at one moment.
@@ -37,6 +44,8 @@ struct Content {
 pub(crate) struct OpenAndWaiting {
     pub(crate) lineage: String,
     pub(crate) open: Vec<OpenIncident>,
+    /// All that are open, also those of which is not known whether they still hold.
+    pub(crate) open_ids: BTreeSet<IncidentId>,
     pub(crate) waiting: Vec<Message>,
 }
 
@@ -46,30 +55,59 @@ pub(crate) struct KeptIncidents {
     content: Mutex<Content>,
     /// The path of the file. It is locked before the content, and while the file is written; the content is not.
     file: Mutex<PathBuf>,
+    /// False while the file is older than the content.
+    is_saved: AtomicBool,
+    /// The name of this machine.
+    observer: String,
     /// Changes when messages are added.
     added: watch::Sender<()>,
 }
 
 impl KeptIncidents {
-    /// Opens the file. One that cannot be read is written over, because losing it only means that open incidents are
-    /// reported again. Messages for others than these receivers are dropped.
+    /// Opens the file. One that cannot be read is set aside, and the incidents begin anew. Messages for others than these
+    /// receivers are dropped. A new receiver hears of all open incidents.
     pub(crate) fn open_file(directory: &Path, receivers: Vec<Receiver>) -> std::io::Result<Self> {
         let path = directory.join("incidents.json");
         let mut content = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::warn!(%error, file = %path.display(), "the open incidents cannot be read; they begin anew");
+                let aside = path.with_extension("bad");
+                // If this fails, the file is written over.
+                let _ = std::fs::rename(&path, &aside);
+                let file = aside.display();
+                tracing::error!(%error, %file, "the open incidents cannot be read; they begin anew");
                 Content::default()
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Content::default(),
             Err(error) => return Err(error),
         };
-        content.waiting.retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
+        content.waiting.retain(|name, queue| {
+            let is_known = receivers.iter().any(|receiver| receiver.name == *name);
+            if !is_known && !queue.is_empty() {
+                tracing::warn!(receiver = name, "{} messages were dropped with their receiver", queue.len());
+            }
+            is_known
+        });
+        let observer = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let lineage = content.book.lineage().to_owned();
+        for receiver in &receivers {
+            let open = content.book.open().into_iter();
+            let heard = open.filter(|open| open.incident.severity >= receiver.min_severity).map(|open| {
+                let OpenIncident { since, incident, .. } = open;
+                Message::new(
+                    &Notice { notice: NoticeKind::Opened, at: since, since, incident },
+                    &lineage,
+                    &observer,
+                )
+            });
+            content.waiting.entry(receiver.name.clone()).or_insert_with(|| heard.collect());
+        }
         let (content, file) = (Mutex::new(content), Mutex::new(path));
-        Ok(Self { receivers, content, file, added: watch::Sender::default() })
+        let is_saved = AtomicBool::new(true);
+        Ok(Self { receivers, content, file, is_saved, observer, added: watch::Sender::default() })
     }
 
     /// Notes what is wrong with the fleet, keeps the messages that follow from it, and returns what has to be said.
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &self,
         situation: Option<Situation>,
         now: EpochSeconds,
@@ -77,21 +115,25 @@ impl KeptIncidents {
     ) -> Vec<Notice> {
         let mut content = self.lock();
         let before = content.book.clone();
+        content.is_fresh = situation.is_some();
         let notices = content.book.advance(situation, now, times);
         for receiver in &self.receivers {
             let lineage = content.book.lineage().to_owned();
             let heard = notices.iter().filter(|notice| notice.incident.severity >= receiver.min_severity);
             let queue = content.waiting.entry(receiver.name.clone()).or_default();
-            queue.extend(heard.map(|notice| Message::new(notice, &lineage)));
+            queue.extend(heard.map(|notice| Message::new(notice, &lineage, &self.observer)));
             let excess = queue.len().saturating_sub(WAITING_MAX);
             if excess > 0 {
-                queue.drain(..excess);
-                tracing::error!(receiver = receiver.name, "{excess} of the oldest messages were dropped");
+                drop_least(queue, excess);
+                tracing::error!(
+                    receiver = receiver.name,
+                    "{excess} messages were dropped, the least severe first"
+                );
             }
         }
         let has_changed = content.book != before;
         drop(content);
-        if has_changed {
+        if has_changed || !self.is_saved.load(Ordering::Relaxed) {
             self.save();
         }
         if !notices.is_empty() {
@@ -122,14 +164,20 @@ impl KeptIncidents {
         self.receivers.iter().map(|receiver| (receiver.name.clone(), count(receiver))).collect()
     }
 
-    /// Returns the open incidents that a receiver hears of, and all messages that wait for it.
+    /// Returns the open incidents that a receiver hears of, and all messages that wait for it. While what is known is old,
+    /// only that counts as open: another observer may know more.
     pub(crate) fn open_and_waiting(&self, receiver: &Receiver) -> OpenAndWaiting {
         let content = self.lock();
         let mut open = content.book.open();
-        open.retain(|open| open.incident.severity >= receiver.min_severity);
+        let open_ids = open.iter().map(|open| open.incident.incident_id.clone()).collect();
+        open.retain(|open| {
+            let is_known = content.is_fresh || open.incident.kind == IncidentKind::StoreAway;
+            is_known && open.incident.severity >= receiver.min_severity
+        });
         OpenAndWaiting {
             lineage: content.book.lineage().to_owned(),
             open,
+            open_ids,
             waiting: content.waiting.get(&receiver.name).into_iter().flatten().cloned().collect(),
         }
     }
@@ -151,10 +199,25 @@ impl KeptIncidents {
     fn save(&self) {
         let path = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = serde_json::to_vec(&*self.lock());
-        if let Err(error) = bytes.map_err(Into::into).and_then(|bytes| write(&path, &bytes)) {
+        let written = bytes.map_err(Into::into).and_then(|bytes| write(&path, &bytes));
+        self.is_saved.store(written.is_ok(), Ordering::Relaxed);
+        if let Err(error) = written {
             tracing::error!(%error, file = %path.display(), "the open incidents cannot be written");
         }
     }
+}
+
+/// Drops so many messages, the oldest of the least severe first.
+fn drop_least(queue: &mut VecDeque<Message>, count: usize) {
+    let mut by_severity: Vec<(Severity, usize)> =
+        queue.iter().enumerate().map(|(index, message)| (message.incident.severity, index)).collect();
+    by_severity.sort_unstable();
+    let dropped: BTreeSet<usize> = by_severity.iter().take(count).map(|(_, index)| *index).collect();
+    let mut index = 0;
+    queue.retain(|_| {
+        index += 1;
+        !dropped.contains(&(index - 1))
+    });
 }
 
 /// Writes the file, so that it is on disk when this returns.
@@ -170,7 +233,7 @@ fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planning::incidents::{Incident, IncidentId, IncidentKind, NoticeKind};
+    use planning::incidents::Incident;
     use schema::names::HostName;
     use std::time::Duration;
 
@@ -212,9 +275,6 @@ mod tests {
             (NoticeKind::Opened, 60, 50)
         );
         kept.confirm(&receivers[0], &[message]);
-        // One that is not in the settings any more gets nothing.
-        let kept = open(2);
-        assert_eq!(kept.waiting_counts(), [("a".into(), 0), ("b".into(), 0)]);
         let kept = open(3);
         assert_eq!(kept.oldest(&receivers[2]).map(|message| message.at.0), Some(10));
         // What opens and what ends is in order.
@@ -222,6 +282,35 @@ mod tests {
         let state = kept.open_and_waiting(&receivers[2]);
         let notices: Vec<NoticeKind> = state.waiting.iter().map(|message| message.notice).collect();
         assert_eq!((notices, state.open.len()), (vec![NoticeKind::Opened, NoticeKind::Resolved], 0));
+        kept.advance(failing(IncidentKind::Halted, &["y"]), EpochSeconds(30), &AT_ONCE);
+        assert_eq!(kept.waiting_counts(), [("a".into(), 2), ("b".into(), 1), ("c".into(), 3)]);
+        // One that is not in the settings any more gets nothing. A new one hears of what is open.
+        open(1).advance(failing(IncidentKind::Halted, &[]), EpochSeconds(40), &AT_ONCE);
+        open(1).advance(failing(IncidentKind::Halted, &["z"]), EpochSeconds(50), &AT_ONCE);
+        let kept = open(3);
+        assert_eq!(kept.waiting_counts(), [("a".into(), 4), ("b".into(), 1), ("c".into(), 1)]);
+        let heard = kept.oldest(&receivers[1]).unwrap();
+        assert_eq!((heard.notice, heard.incident.summary.as_str()), (NoticeKind::Opened, "z failed"));
+    }
+
+    #[test]
+    fn while_the_store_is_away_only_that_counts_as_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = receiver("a", Severity::Info);
+        let kinds = |kept: &KeptIncidents| -> Vec<IncidentKind> {
+            kept.open_and_waiting(&one).open.iter().map(|open| open.incident.kind).collect()
+        };
+        let open = || KeptIncidents::open_file(directory.path(), vec![one.clone()]).unwrap();
+        let kept = open();
+        kept.advance(failing(IncidentKind::Failed, &["x"]), EpochSeconds(10), &AT_ONCE);
+        assert_eq!(kinds(&kept), [IncidentKind::Failed]);
+        kept.advance(None, EpochSeconds(20), &AT_ONCE);
+        assert_eq!(kinds(&kept), [IncidentKind::StoreAway]);
+        // After a restart nothing of the fleet is known until the first look.
+        let kept = open();
+        assert_eq!(kinds(&kept), [IncidentKind::StoreAway]);
+        kept.advance(failing(IncidentKind::Failed, &["x"]), EpochSeconds(30), &AT_ONCE);
+        assert_eq!(kinds(&kept), [IncidentKind::Failed]);
     }
 
     #[test]
@@ -234,8 +323,13 @@ mod tests {
         kept.advance(failing(IncidentKind::Failed, &causes), EpochSeconds(10), &AT_ONCE);
         assert_eq!(kept.waiting_counts(), [("a".into(), WAITING_MAX)]);
         let first = kept.oldest(&one).unwrap();
-        kept.advance(failing(IncidentKind::Failed, &causes[1..]), EpochSeconds(20), &AT_ONCE);
-        assert_ne!(kept.oldest(&one).unwrap().id, first.id, "the oldest is dropped");
+        kept.advance(failing(IncidentKind::Halted, &["x"]), EpochSeconds(20), &AT_ONCE);
+        let waiting = kept.open_and_waiting(&one).waiting;
+        assert_ne!(waiting[0].id, first.id, "the oldest is dropped");
+        assert!(
+            waiting.iter().any(|message| message.incident.kind == IncidentKind::Halted),
+            "a page is kept"
+        );
     }
 
     #[test]
@@ -246,5 +340,6 @@ mod tests {
         kept.advance(failing(IncidentKind::Lost, &["x"]), EpochSeconds(10), &AT_ONCE);
         let kept = KeptIncidents::open_file(directory.path(), Vec::new()).unwrap();
         assert_eq!(kept.open().len(), 1);
+        assert_eq!(std::fs::read(directory.path().join("incidents.bad")).unwrap(), b"{");
     }
 }

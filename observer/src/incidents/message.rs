@@ -1,6 +1,7 @@
 //! A message about an incident. Its JSON is fixed: `docs/observer.md` describes it, and a change of its meaning needs
 //! another `format`.
 
+use etcd_session::random_token;
 use planning::incidents::{Incident, IncidentId, IncidentKind, Notice, NoticeKind, Severity};
 use planning::text::rfc3339;
 use schema::names::HostName;
@@ -22,6 +23,8 @@ pub(crate) struct Message {
     /// Since when the condition of the incident holds, or held.
     pub(crate) since: EpochSeconds,
     pub(crate) lineage: String,
+    /// The name of the machine of the observer.
+    observer: String,
     pub(crate) host_count: usize,
     /// The incident, with at most [`HOSTS_MAX`] hosts.
     pub(crate) incident: Incident,
@@ -39,6 +42,7 @@ struct Body<'a> {
 struct Data<'a> {
     format: u32,
     lineage: &'a str,
+    observer: &'a str,
     incident_id: &'a IncidentId,
     kind: IncidentKind,
     severity: Severity,
@@ -52,16 +56,17 @@ struct Data<'a> {
 
 impl Message {
     /// Returns the message that a notice makes.
-    pub(super) fn new(notice: &Notice, lineage: &str) -> Self {
+    pub(super) fn new(notice: &Notice, lineage: &str, observer: &str) -> Self {
         let mut incident = notice.incident.clone();
         let host_count = incident.hosts.len();
         incident.hosts.truncate(HOSTS_MAX);
         Self {
-            id: format!("{}-{}-{}", incident.incident_id, notice.notice.as_str(), notice.at.0),
+            id: random_token().to_string(),
             notice: notice.notice,
             at: notice.at,
             since: notice.since,
             lineage: lineage.to_owned(),
+            observer: observer.to_owned(),
             host_count,
             incident,
         }
@@ -76,6 +81,7 @@ impl Message {
             data: Data {
                 format: FORMAT,
                 lineage: &self.lineage,
+                observer: &self.observer,
                 incident_id,
                 kind: *kind,
                 severity: *severity,

@@ -10,7 +10,6 @@ use planning::text::rfc3339;
 use schema::names::HostName;
 use schema::time::EpochSeconds;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::time::Duration;
 use ureq::http::Request;
 
@@ -19,6 +18,8 @@ const RESEND: Duration = Duration::from_secs(60);
 /// Time after which Alertmanager resolves an alert that nobody sends any more, in seconds. It is long, because an observer
 /// that has ended does not mean that all is well.
 const EXPIRES_SECONDS: i64 = 24 * 60 * 60;
+/// How long the end of an alert is sent again, in seconds. An Alertmanager that restarts before it has notified forgets it.
+const RESOLVED_SECONDS: i64 = 15 * 60;
 /// Number of hosts that an alert names.
 const HOSTS_MAX: usize = 20;
 
@@ -28,7 +29,8 @@ pub(super) struct Alertmanager {
     client: HttpClient,
 }
 
-/// An alert, as Alertmanager knows it. Alerts with the same labels are the same alert.
+/// An alert, as Alertmanager knows it. Alerts with the same labels are the same alert, so labels are only what the id of
+/// the incident follows from.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 struct Alert<'a> {
@@ -44,13 +46,13 @@ struct Labels<'a> {
     incident_id: String,
     kind: &'static str,
     severity: &'static str,
-    lineage: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rollout_id: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Annotations<'a> {
+    lineage: &'a str,
     summary: &'a str,
     hint: &'a str,
     host_count: String,
@@ -66,18 +68,24 @@ impl Alertmanager {
     /// Sends what opens and what is resolved at once, and what is open each minute.
     pub(super) async fn follow(self, mut delivery: Delivery) {
         let mut added = delivery.kept.subscribe();
+        // What was resolved not long ago.
+        let mut resolved: Vec<Message> = Vec::new();
         loop {
             added.mark_unchanged();
             let state = delivery.kept.open_and_waiting(&delivery.receiver);
-            if !state.open.is_empty() || !state.waiting.is_empty() {
-                let body = serde_json::to_string(&alerts(&state, now())).unwrap_or_default();
+            resolved.retain(|message| now().0.saturating_sub(message.at.0) < RESOLVED_SECONDS);
+            if !state.open.is_empty() || !state.waiting.is_empty() || !resolved.is_empty() {
+                let body = serde_json::to_string(&alerts(&state, &resolved, now())).unwrap_or_default();
                 let request = Request::post(&self.url).header("content-type", "application/json").body(body);
-                let result = self.client.send(request).await;
-                let has_failed = result.is_err();
-                delivery.note(state.waiting, result).await;
+                let result = self.client.send(|| Ok(request?)).await;
+                let (has_failed, messages) = (result.is_err(), state.waiting);
+                let ended = messages.iter().filter(|message| message.notice == NoticeKind::Resolved).cloned();
+                let ended: Vec<Message> = ended.collect();
+                delivery.note(messages, result).await;
                 if has_failed {
                     continue;
                 }
+                resolved.extend(ended);
             }
             tokio::select! {
                 changed = added.changed() => if changed.is_err() { return },
@@ -87,18 +95,17 @@ impl Alertmanager {
     }
 }
 
-/// Returns an alert for each open incident, and one that has ended for each that was resolved.
-fn alerts(state: &OpenAndWaiting, now: EpochSeconds) -> Vec<Alert<'_>> {
+/// Returns an alert for each open incident, and one that has ended for each that was resolved, now or not long ago.
+fn alerts<'a>(state: &'a OpenAndWaiting, resolved: &'a [Message], now: EpochSeconds) -> Vec<Alert<'a>> {
     let expires = EpochSeconds(now.0.saturating_add(EXPIRES_SECONDS));
     let open = state.open.iter().map(|open| {
         let count = open.incident.hosts.len();
         alert(&open.incident, count, &state.lineage, (open.since, expires))
     });
-    let is_open: BTreeSet<_> = state.open.iter().map(|open| &open.incident.incident_id).collect();
     let is_over = |message: &&Message| {
-        message.notice == NoticeKind::Resolved && !is_open.contains(&message.incident.incident_id)
+        message.notice == NoticeKind::Resolved && !state.open_ids.contains(&message.incident.incident_id)
     };
-    let resolved = state.waiting.iter().filter(is_over).map(|message| {
+    let resolved = resolved.iter().chain(&state.waiting).filter(is_over).map(|message| {
         alert(&message.incident, message.host_count, &message.lineage, (message.since, message.at))
     });
     open.chain(resolved).collect()
@@ -118,10 +125,10 @@ fn alert<'a>(
             incident_id: incident_id.to_string(),
             kind: kind.as_str(),
             severity: severity.as_str(),
-            lineage,
             rollout_id: rollout_id.as_deref(),
         },
         annotations: Annotations {
+            lineage,
             summary,
             hint,
             host_count: host_count.to_string(),

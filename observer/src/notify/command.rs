@@ -1,5 +1,6 @@
 //! Messages to a command of this machine, on its standard input.
 
+use super::http_client::SendError;
 use crate::incidents::Message;
 use anyhow::{Context, Result};
 use commands::trust::check_command;
@@ -29,10 +30,10 @@ impl NoticeCommand {
     }
 
     /// Runs the command with a message.
-    pub(super) async fn run(&self, message: &Message) -> Result<(), String> {
+    pub(super) async fn run(&self, message: &Message) -> Result<(), SendError> {
         let (environment, body) = (BTreeMap::new(), message.body());
         let running = commands::run(&self.run, &environment, body.as_bytes(), self.timeout, OUTPUT_MAX_BYTES);
         let outcome = running.await;
-        if outcome.succeeded() { Ok(()) } else { Err(outcome.describe()) }
+        if outcome.succeeded() { Ok(()) } else { Err(SendError::Failed(outcome.describe())) }
     }
 }

@@ -23,7 +23,8 @@ pub(super) async fn send(url: String, client: HttpClient, fleet: Arc<SharedFleet
         while fleet.moment().fresh_at.is_none_or(|at| at.elapsed() > STALE_AFTER) {
             tokio::time::sleep(LOOK).await;
         }
-        let result = client.send(Request::get(&url).body(String::new())).await;
+        let target = url.clone();
+        let result = client.send(move || Ok(Request::get(target).body(String::new())?)).await;
         match &result {
             Err(why) if !has_failed => tracing::warn!("the heartbeat was not delivered: {why}"),
             Ok(()) if has_failed => tracing::info!("the heartbeat is delivered again"),

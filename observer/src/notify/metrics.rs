@@ -18,13 +18,12 @@ pub(crate) struct NotifyMetrics(Family<Labels, Counter>);
 impl NotifyMetrics {
     /// Shows the counts.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let help = "Attempts to send messages about incidents, by receiver and result: `sent` or `failed`";
+        let help = "Attempts to send messages about incidents, by receiver and result: `sent`, `failed` or `dropped`";
         registry.register("observer_notifications", help, self.0.clone());
     }
 
-    /// Counts an attempt.
-    pub(super) fn count(&self, receiver: &str, has_sent: bool) {
-        let result = if has_sent { "sent" } else { "failed" };
+    /// Counts an attempt, or what was dropped after many.
+    pub(super) fn count(&self, receiver: &str, result: &'static str) {
         self.0.get_or_create(&Labels { receiver: receiver.to_owned(), result }).inc();
     }
 }

@@ -17,8 +17,7 @@ use anyhow::Result;
 use command::NoticeCommand;
 use delivery::{Delivery, deliver};
 use http_client::HttpClient;
-use planning::incidents::Severity;
-use planning::settings::NotifySettings;
+use planning::settings::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use webhook::Webhook;
@@ -39,17 +38,19 @@ impl Notifier {
     /// Returns an error if a file that a receiver needs cannot be used.
     pub(crate) fn new(settings: NotifySettings) -> Result<Self> {
         let NotifySettings { cacert, alertmanagers, heartbeat_url, webhooks, commands } = settings;
-        let urls = alertmanagers.iter().chain(&heartbeat_url).chain(webhooks.values().map(|w| &w.url));
+        let urls = alertmanagers.values().map(|a| &a.url);
+        let urls = urls.chain(&heartbeat_url).chain(webhooks.values().map(|webhook| &webhook.url));
         let client = HttpClient::new(cacert.as_deref(), urls)?;
         let receiver = |name: String, min_severity| Receiver { name, min_severity };
-        let alertmanager = |url: String| {
-            (receiver(format!("alertmanager/{url}"), Severity::Info), Alertmanager::new(&url, client.clone()))
+        let alertmanager = |(name, alertmanager): (String, AlertmanagerSettings)| {
+            let receiver = receiver(format!("alertmanager/{name}"), alertmanager.min_severity);
+            (receiver, Alertmanager::new(&alertmanager.url, client.clone()))
         };
-        let webhook = |(name, webhook): (String, planning::settings::WebhookSettings)| {
+        let webhook = |(name, webhook): (String, WebhookSettings)| {
             let receiver = receiver(format!("webhook/{name}"), webhook.min_severity);
             Webhook::new(webhook.url, webhook.secret_files, client.clone()).map(|webhook| (receiver, webhook))
         };
-        let command = |(name, command): (String, planning::settings::NoticeCommandSettings)| {
+        let command = |(name, command): (String, NoticeCommandSettings)| {
             let receiver = receiver(format!("command/{name}"), command.min_severity);
             NoticeCommand::new(command.run, command.timeout).map(|command| (receiver, command))
         };

@@ -1,7 +1,7 @@
 //! Messages to a webhook, signed by the rules of Standard Webhooks, version 1
 //! (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
 
-use super::http_client::HttpClient;
+use super::http_client::{HttpClient, SendError};
 use crate::clock::now;
 use crate::incidents::Message;
 use anyhow::{Context, Result, ensure};
@@ -41,15 +41,19 @@ impl Webhook {
     }
 
     /// Sends a message. The keys are read each time, so that they can be changed.
-    pub(super) async fn send(&self, message: Message) -> Result<(), String> {
-        let keys = self.keys().map_err(|error| format!("{error:#}"))?;
-        let (body, timestamp) = (message.body(), now().0.to_string());
-        let request = Request::post(&self.url)
-            .header("content-type", "application/json")
-            .header("webhook-id", &message.id)
-            .header("webhook-timestamp", &timestamp)
-            .header("webhook-signature", signature(&keys, &message.id, &timestamp, &body));
-        self.client.send(request.body(body)).await
+    pub(super) async fn send(self, message: Message) -> Result<(), SendError> {
+        let client = self.client.clone();
+        let request = move || {
+            let keys = self.keys()?;
+            let (body, timestamp) = (message.body(), now().0.to_string());
+            let request = Request::post(&self.url)
+                .header("content-type", "application/json")
+                .header("webhook-id", &message.id)
+                .header("webhook-timestamp", &timestamp)
+                .header("webhook-signature", signature(&keys, &message.id, &timestamp, &body));
+            Ok(request.body(body)?)
+        };
+        client.send(request).await
     }
 
     fn keys(&self) -> Result<Vec<Key>> {
@@ -66,6 +70,8 @@ fn signature(keys: &[Key], id: &str, timestamp: &str, body: &str) -> String {
 
 fn read_key(path: &Path) -> Result<Key> {
     let name = || format!("the key of a webhook {}", path.display());
+    // Opening a pipe would wait for who writes into it.
+    ensure!(std::fs::metadata(path).with_context(name)?.is_file(), "{}: it is not a regular file", name());
     let file = File::open(path).with_context(name)?;
     let mode = file.metadata().with_context(name)?.mode();
     ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());

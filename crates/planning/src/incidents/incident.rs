@@ -56,7 +56,7 @@ impl Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IncidentKind {
-    /// No observer can read the store, so that nothing else is known.
+    /// The observer cannot read the store, so that nothing else is known.
     StoreAway,
     /// The rollout is halted.
     Halted,

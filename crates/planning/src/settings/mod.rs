@@ -26,7 +26,7 @@ pub use command::VERSION_PLACEHOLDER;
 pub use error::{SettingsError, SettingsErrors, name_of};
 pub use initial::Initial;
 pub use merge::is_secret_name;
-pub use notify::{NoticeCommandSettings, NotifySettings, WebhookSettings};
+pub use notify::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
 pub use observer::{ObserverSettings, read_observer};
 pub use read::{PlacedSettings, read, read_with_places};
 pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};

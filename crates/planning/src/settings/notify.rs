@@ -20,10 +20,17 @@ const NAME_MAX_BYTES: usize = 64;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NotifyFragment {
     cacert: Option<PathBuf>,
-    alertmanagers: Vec<String>,
     heartbeat_url: Option<String>,
+    alertmanagers: BTreeMap<String, AlertmanagerFragment>,
     webhooks: BTreeMap<String, WebhookFragment>,
     commands: BTreeMap<String, CommandFragment>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AlertmanagerFragment {
+    url: String,
+    min_severity: Option<Severity>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,14 +54,23 @@ pub(super) struct CommandFragment {
 pub struct NotifySettings {
     /// The authorities that sign the certificates of receivers; `None` for those of the system.
     pub cacert: Option<PathBuf>,
-    /// The base URLs of Alertmanagers.
-    pub alertmanagers: Vec<String>,
     /// What is requested each minute while the data of the observer is fresh.
     pub heartbeat_url: Option<String>,
+    /// The Alertmanagers, by name.
+    pub alertmanagers: BTreeMap<String, AlertmanagerSettings>,
     /// The webhooks, by name.
     pub webhooks: BTreeMap<String, WebhookSettings>,
     /// The commands, by name.
     pub commands: BTreeMap<String, NoticeCommandSettings>,
+}
+
+/// An Alertmanager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlertmanagerSettings {
+    /// Its base URL, under which its API is. It may hold a secret.
+    pub url: String,
+    /// Less severe incidents are left out.
+    pub min_severity: Severity,
 }
 
 /// A webhook.
@@ -85,12 +101,17 @@ impl NotifyFragment {
         if let Some(path) = &self.cacert {
             problems.check("notify.cacert", absolute_path(path));
         }
-        for url in &self.alertmanagers {
-            problems.check("notify.alertmanagers", receiver_url(url));
-        }
         if let Some(url) = &self.heartbeat_url {
             problems.check("notify.heartbeat_url", receiver_url(url));
         }
+        let alertmanagers = self.alertmanagers.into_iter().map(|(name, alertmanager)| {
+            let setting = format!("notify.alertmanagers.{name}");
+            problems.check(setting.clone(), receiver_name(&name));
+            problems.check(format!("{setting}.url"), base_url(&alertmanager.url));
+            let min_severity = alertmanager.min_severity.unwrap_or(Severity::Info);
+            (name, AlertmanagerSettings { url: alertmanager.url, min_severity })
+        });
+        let alertmanagers = alertmanagers.collect();
         let webhooks = self.webhooks.into_iter().map(|(name, webhook)| {
             let setting = format!("notify.webhooks.{name}");
             problems.check(setting.clone(), receiver_name(&name));
@@ -100,7 +121,10 @@ impl NotifyFragment {
                 problems.add(format!("{setting}.secret_files"), message);
             }
             for path in &webhook.secret_files {
-                problems.check(format!("{setting}.secret_files"), absolute_path(path));
+                // The message does not repeat it, because it may be the key itself by mistake.
+                if !path.is_absolute() {
+                    problems.add(format!("{setting}.secret_files"), "must be absolute paths of files");
+                }
             }
             let WebhookFragment { url, secret_files, min_severity } = webhook;
             let min_severity = min_severity.unwrap_or(Severity::Info);
@@ -120,7 +144,7 @@ impl NotifyFragment {
         });
         NotifySettings {
             cacert: self.cacert,
-            alertmanagers: self.alertmanagers,
+            alertmanagers,
             heartbeat_url: self.heartbeat_url,
             webhooks,
             commands: commands.collect(),
@@ -156,6 +180,14 @@ fn receiver_url(url: &str) -> Result<(), String> {
                 .into())
         }
     }
+}
+
+/// Checks a URL to which a path is added.
+fn base_url(url: &str) -> Result<(), String> {
+    if url.contains(['?', '#']) {
+        return Err("must not contain ? or #, because a path is added to it".into());
+    }
+    receiver_url(url)
 }
 
 fn is_this_machine(authority: &str) -> bool {

@@ -166,10 +166,11 @@ mod tests {
         let names = documented.keys().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let mut accepted_names = &(&accepted("http") | &accepted("log")) | &accepted("incidents");
         accepted_names.insert("state_directory".into());
-        for table in ["notify", "notify.webhooks.NAME", "notify.commands.NAME"] {
+        for table in ["notify", "notify.alertmanagers.NAME", "notify.webhooks.NAME", "notify.commands.NAME"] {
             accepted_names.extend(accepted(table));
         }
-        accepted_names.retain(|name| !["notify.webhooks", "notify.commands"].contains(&name.as_str()));
+        let tables = ["notify.alertmanagers", "notify.webhooks", "notify.commands"];
+        accepted_names.retain(|name| !tables.contains(&name.as_str()));
         assert_eq!(names, accepted_names);
         let default = read_observer("o.toml", "").expect("the defaults");
         for (name, value) in [
@@ -224,7 +225,7 @@ mod tests {
                  changes",
                 "o.toml:6: notify.webhooks.chat.min_severity: must be \"info\", \"ticket\" or \"page\", not \"loud\"",
                 "o.toml:7: notify.webhooks.a b: the name \"a b\" must be of letters, digits, - and _, at most 64",
-                "o.toml:9: notify.webhooks.a b.secret_files: \"key\" must be an absolute path",
+                "o.toml:9: notify.webhooks.a b.secret_files: must be absolute paths of files",
                 "o.toml:11: notify.commands.pager.run: the program \"page\" must be an absolute path",
                 "o.toml:12: notify.commands.pager.timeout: must be more than 0",
             ],
