@@ -12,6 +12,7 @@ mod metrics;
 mod notify;
 mod observed;
 mod probe;
+mod secret_file;
 mod token;
 
 use anyhow::{Context, Result, anyhow};

@@ -1,13 +1,14 @@
 //! The token that clients show. It stands in a file, which the observer creates; who may read the file may look.
 //! The file is read again when it changes, so that another token can be put there.
 
+use crate::secret_file;
 use anyhow::{Context, Result, ensure};
 use etcd_session::random_token;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{OpenOptions, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -16,8 +17,6 @@ use tokio::sync::watch;
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest token, in bytes.
 const SHORTEST: usize = 32;
-/// Longest file, in bytes.
-const FILE_MAX_BYTES: u64 = 4096;
 
 /// The digest of a token. Digests are compared, so that the time of a comparison tells nothing about the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,25 +101,21 @@ fn create(path: &Path) -> std::io::Result<()> {
 }
 
 fn read(path: &Path) -> Result<TokenDigest> {
-    let name = || format!("the token file {}", path.display());
-    let file = File::open(path).with_context(name)?;
-    let mode = file.metadata().with_context(name)?.mode();
-    ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());
-    let mut text = String::new();
-    file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
-    let token = text.trim();
+    const WHAT: &str = "the token file";
+    let token = secret_file::read(WHAT, path)?;
     let is_word = token.bytes().all(|byte| byte.is_ascii_graphic());
     ensure!(
         token.len() >= SHORTEST && is_word,
-        "{}: it must hold one word of at least {SHORTEST} printable characters",
-        name()
+        "{WHAT} {}: it must hold one word of at least {SHORTEST} printable characters",
+        path.display()
     );
-    Ok(TokenDigest::of(token))
+    Ok(TokenDigest::of(&token))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_file_is_created_once_and_refused_if_everybody_may_read_it() {

@@ -2,7 +2,7 @@
 //! again.
 
 use super::delivery::Delivery;
-use super::http_client::HttpClient;
+use super::http_client::{HttpClient, SendError};
 use crate::clock::now;
 use crate::incidents::{Message, OpenAndWaiting};
 use planning::incidents::{Incident, NoticeKind};
@@ -78,6 +78,8 @@ impl Alertmanager {
                 let body = serde_json::to_string(&alerts(&state, &resolved, now())).unwrap_or_default();
                 let request = Request::post(&self.url).header("content-type", "application/json").body(body);
                 let result = self.client.send(|| Ok(request?)).await;
+                // It takes the alerts that it understands, whatever it answers about others. So nothing is dropped.
+                let result = result.map_err(|error| SendError::Failed(error.to_string()));
                 let (has_failed, messages) = (result.is_err(), state.waiting);
                 let ended = messages.iter().filter(|message| message.notice == NoticeKind::Resolved).cloned();
                 let ended: Vec<Message> = ended.collect();

@@ -10,8 +10,8 @@ use std::time::Duration;
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// A message that was refused so often is dropped, so that others need not wait for it. That takes about 9 minutes.
-const REFUSALS_MAX: u32 = 10;
+/// A message that was refused so often is dropped, so that others need not wait for it. That takes about an hour.
+const REFUSALS_MAX: u32 = 20;
 
 /// What the delivery to one receiver needs.
 pub(super) struct Delivery {

@@ -13,6 +13,15 @@ const SYSTEM_CACERT: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Answers that may concern one message alone. Others concern the time, the URL or the key.
+const OF_MESSAGE: [StatusCode; 5] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::FORBIDDEN,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+];
+
 /// Why a receiver does not have a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SendError {
@@ -72,11 +81,9 @@ impl HttpClient {
             let answer = agent.run(request).map_err(|error| SendError::Failed(error.to_string()))?;
             let status = answer.status();
             let why = format!("the answer is {status}");
-            // The receiver would accept the message at another time.
-            let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
             match status {
                 _ if status.is_success() => Ok(()),
-                _ if status.is_client_error() && !later.contains(&status) => Err(SendError::Refused(why)),
+                _ if OF_MESSAGE.contains(&status) => Err(SendError::Refused(why)),
                 _ => Err(SendError::Failed(why)),
             }
         });

@@ -4,13 +4,11 @@
 use super::http_client::{HttpClient, SendError};
 use crate::clock::now;
 use crate::incidents::Message;
-use anyhow::{Context, Result, ensure};
+use crate::secret_file;
+use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac::{HMAC_SHA256, Key, sign};
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use ureq::http::Request;
 
@@ -18,8 +16,6 @@ use ureq::http::Request;
 const KEY_PREFIX: &str = "whsec_";
 /// Length of a key, in bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
-/// Longest file of a key, in bytes.
-const FILE_MAX_BYTES: u64 = 1024;
 
 /// A webhook.
 #[derive(Clone)]
@@ -69,19 +65,13 @@ fn signature(keys: &[Key], id: &str, timestamp: &str, body: &str) -> String {
 }
 
 fn read_key(path: &Path) -> Result<Key> {
-    let name = || format!("the key of a webhook {}", path.display());
-    // Opening a pipe would wait for who writes into it.
-    ensure!(std::fs::metadata(path).with_context(name)?.is_file(), "{}: it is not a regular file", name());
-    let file = File::open(path).with_context(name)?;
-    let mode = file.metadata().with_context(name)?.mode();
-    ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());
-    let mut text = String::new();
-    file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
-    let bytes = text.trim().strip_prefix(KEY_PREFIX).and_then(|key| STANDARD.decode(key).ok());
+    const WHAT: &str = "the key of a webhook";
+    let text = secret_file::read(WHAT, path)?;
+    let bytes = text.strip_prefix(KEY_PREFIX).and_then(|key| STANDARD.decode(key).ok());
     let bytes = bytes.filter(|bytes| KEY_BYTES.contains(&bytes.len()));
     let bytes = bytes.with_context(|| {
         let (least, most) = (KEY_BYTES.start(), KEY_BYTES.end());
-        format!("{}: it must hold {KEY_PREFIX} and {least} to {most} bytes in base64", name())
+        format!("{WHAT} {}: it must hold {KEY_PREFIX} and {least} to {most} bytes in base64", path.display())
     })?;
     Ok(Key::new(HMAC_SHA256, &bytes))
 }
