@@ -6,6 +6,7 @@ mod end;
 mod failures;
 mod forecast;
 mod halt;
+mod history;
 mod holders;
 mod limits;
 mod obstacle;
@@ -35,6 +36,7 @@ pub use failures::failed_hosts;
 pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,
 };
+pub use history::{PastOutcome, PastRollout, RolloutHistory};
 pub use holders::{HolderTask, Holders, start_timer};
 pub use limits::{LimitView, place};
 pub use obstacle::Obstacle;
