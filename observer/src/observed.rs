@@ -6,6 +6,7 @@ use etcd_session::Assembly;
 use planning::fleet::{Fleet, FleetTarget};
 use planning::incidents::OpenIncident;
 use schema::keys::{Key, Prefix};
+use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeSet;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -123,6 +124,13 @@ impl SharedFleet {
     /// Lets clients see the state of this moment.
     pub(crate) fn set_moment(&self, moment: Moment) {
         self.moment.send_replace(moment);
+    }
+
+    /// Returns the lineage of the store; `None` if it is not known.
+    pub(crate) fn lineage(&self) -> Option<String> {
+        let observed = self.read();
+        let entry = observed.as_ref()?.found().get(&Key::Store)?;
+        Some(StoreIdentity::read(&entry.value).ok()?.lineage.to_string())
     }
 
     /// Returns the alarms of the store; `None` if they are not known.

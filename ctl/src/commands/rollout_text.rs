@@ -2,9 +2,8 @@
 
 use planning::rollout::{StageState, StageSummary};
 use planning::text::rfc3339;
-use schema::limit::LimitBy;
 use schema::names::{HostName, Version};
-use schema::records::{FailedHost, ResolvedLimit, RolloutRecord};
+use schema::records::{FailedHost, RolloutRecord};
 
 /// Number of hosts that are shown by name.
 pub(super) const HOSTS_NAMED: usize = 10;
@@ -27,21 +26,12 @@ pub(super) fn heading(record: &RolloutRecord, from: Option<&Version>, stages: &[
 /// Returns how many hosts may be unavailable at the same time, and how much of the failure budget is used; `None` if the
 /// rollout has neither limits nor a budget. `counted` is the number of failed hosts that count.
 pub(super) fn numbers(record: &RolloutRecord, counted: usize) -> Option<String> {
-    let limits: Vec<String> = record.limits.iter().map(limit).collect();
+    let limits: Vec<String> = record.limits.iter().map(ToString::to_string).collect();
     let limits = (!limits.is_empty())
         .then(|| format!("at most {} are unavailable at the same time", limits.join(", ")));
     let budget = record.budget.map(|budget| format!("failure budget: {counted} of {budget} used"));
     let parts: Vec<String> = limits.into_iter().chain(budget).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-fn limit(ResolvedLimit { by, max, values, .. }: &ResolvedLimit) -> String {
-    let values: Vec<String> = values.iter().map(|(value, max)| format!("{value} {max}")).collect();
-    let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(", ")) };
-    match by {
-        LimitBy::Fleet => format!("{max} of the fleet"),
-        _ => format!("{max} of each {by}{values}"),
-    }
 }
 
 /// Returns a line for each of the first hosts that failed.
@@ -60,8 +50,9 @@ pub(super) fn failures(failed: &[(HostName, Option<FailedHost>)]) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schema::limit::LimitBy;
     use schema::names::LimitValue;
-    use schema::records::FailureKind;
+    use schema::records::{FailureKind, ResolvedLimit};
     use schema::time::EpochSeconds;
 
     fn record() -> RolloutRecord {

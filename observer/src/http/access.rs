@@ -1,13 +1,16 @@
 //! Who may look, and the headers that keep a browser from giving answers to others.
 
-use super::cookie;
+use super::{cookie, pages, session};
 use crate::clock::now;
 use crate::token::{Accepted, TokenDigest};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
+
+/// The type of a form (WHATWG HTML, section 4.10.21.7).
+const FORM: &str = "application/x-www-form-urlencoded";
 
 /// What is accepted.
 pub(super) struct Access {
@@ -24,12 +27,16 @@ enum Refusal {
     NoToken,
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
+impl Refusal {
+    /// Returns the answer to a request: a page for a browser, a line of text for a program.
+    fn answer(self, request: &Request) -> Response {
+        let wants_page = request.method() == Method::GET && pages::wants_page(request.headers());
         match self {
+            Self::OtherSite if wants_page => pages::from_other_site(request.uri()),
             Self::OtherSite => {
                 (StatusCode::FORBIDDEN, "a page of another site must not ask the observer\n").into_response()
             }
+            Self::NoToken if wants_page => pages::sign_in(false),
             Self::NoToken => {
                 let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
                 let text =
@@ -65,6 +72,12 @@ impl Access {
         Self { accepted }
     }
 
+    /// Returns the token, if this is the one that is accepted.
+    pub(super) fn token(&self, shown: &str) -> Option<TokenDigest> {
+        let right = (*self.accepted.as_ref()?.borrow())?;
+        (TokenDigest::of(shown.trim()) == right).then_some(right)
+    }
+
     fn check(&self, headers: &HeaderMap) -> Result<Granted, Refusal> {
         if !is_same_site(headers) {
             return Err(Refusal::OtherSite);
@@ -77,7 +90,7 @@ impl Access {
         let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
         let mut cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let is_right = match token {
-            Some(token) => TokenDigest::of(token.trim()) == right,
+            Some(token) => self.token(token).is_some(),
             None => cookies.any(|cookies| cookie::is_valid(cookies, &right, now())),
         };
         if is_right { Ok(Granted(Some((accepted.clone(), right)))) } else { Err(Refusal::NoToken) }
@@ -102,12 +115,27 @@ pub(super) async fn require_access(
     mut request: Request,
     next: Next,
 ) -> Response {
+    request.extensions_mut().insert(access.clone());
     match access.check(request.headers()) {
+        // The form in which people show the token is checked where it is read.
+        Err(Refusal::NoToken) if is_for_everybody(&request) => next.run(request).await,
         Ok(granted) => {
             request.extensions_mut().insert(granted);
             next.run(request).await
         }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => refusal.answer(&request),
+    }
+}
+
+/// True if a request says nothing about the fleet: the files of the pages, and the form of the sign-in.
+fn is_for_everybody(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_form = kind.is_some_and(|kind| kind.starts_with(FORM));
+    let path = request.uri().path();
+    match *request.method() {
+        Method::GET => pages::is_public(path),
+        Method::POST => path == session::PATH && is_form,
+        _ => false,
     }
 }
 
@@ -122,7 +150,8 @@ pub(super) async fn add_headers(request: Request, next: Next) -> Response {
         (header::REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ] {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        // Pages have their own policy.
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
 }

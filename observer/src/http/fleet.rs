@@ -60,22 +60,23 @@ pub(super) async fn host(
 ) -> Answer {
     read_none(&parameters)?;
     let host = HostName::folded(&host).map_err(refused)?;
-    let question = format!("host {host}");
-    let view = move |seen: Seen<'_>| {
-        let (found, fleet) = (seen.found(), seen.fleet());
-        let waits_for_service =
-            matches!(fleet.verdict(&host), Some(FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_)))));
-        let waits =
-            waits_for_service.then(|| HostWaits::new(&host, &WaitGraph::of(fleet, seen.catalog(), seen.now)));
-        let rollout = HostRollout::of(&host, found, seen.now);
-        let retry = found.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
-        let view = HostView::new(&host, fleet, (waits, rollout), retry, seen.revision());
-        view.ok_or_else(|| match fleet.others().contains_key(&host) {
-            true => format!("host {host} was decommissioned"),
-            false => format!("host {host} is not known: it is not on the roster and has never reported"),
-        })
-    };
-    shared.answer(question, view).await
+    shared.answer(format!("host {host}"), move |seen: Seen<'_>| host_view(&seen, &host)).await
+}
+
+/// Returns what is known about a host, or why nothing is.
+pub(super) fn host_view(seen: &Seen<'_>, host: &HostName) -> Result<HostView, String> {
+    let (found, fleet) = (seen.found(), seen.fleet());
+    let waits_for_service =
+        matches!(fleet.verdict(host), Some(FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_)))));
+    let waits =
+        waits_for_service.then(|| HostWaits::new(host, &WaitGraph::of(fleet, seen.catalog(), seen.now)));
+    let rollout = HostRollout::of(host, found, seen.now);
+    let retry = found.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
+    let view = HostView::new(host, fleet, (waits, rollout), retry, seen.revision());
+    view.ok_or_else(|| match fleet.others().contains_key(host) {
+        true => format!("host {host} was decommissioned"),
+        false => format!("host {host} is not known: it is not on the roster and has never reported"),
+    })
 }
 
 /// The keys of hosts that do not fit together.
@@ -113,21 +114,27 @@ pub(super) async fn service(
     let with_checks = read_checks(&parameters)?;
     let service = ServiceName::new(service.as_str()).map_err(refused)?;
     let question = format!("service {service} {with_checks}");
-    let view = move |seen: Seen<'_>| {
-        let (found, catalog) = (seen.found(), seen.catalog());
-        let mark = |host: &HostName| {
-            let entry = found.get(&Key::Maintenance(host.clone()))?;
-            codec::read::<Maintenance>(&entry.value).ok()?.of(&service).cloned()
-        };
-        let view = ServiceView::new(&service, catalog, mark, seen.revision());
-        let mut view = view.ok_or_else(|| format!("no host has {service}"))?;
-        if with_checks {
-            // Hosts without a report have no checks to show.
-            let _ = view.add_checks(found);
-        }
-        Ok(view)
+    shared.answer(question, move |seen: Seen<'_>| service_view(&seen, &service, with_checks)).await
+}
+
+/// Returns the instances of a service, if wanted with the checks that do not pass, or why there is none.
+pub(super) fn service_view(
+    seen: &Seen<'_>,
+    service: &ServiceName,
+    with_checks: bool,
+) -> Result<ServiceView, String> {
+    let (found, catalog) = (seen.found(), seen.catalog());
+    let mark = |host: &HostName| {
+        let entry = found.get(&Key::Maintenance(host.clone()))?;
+        codec::read::<Maintenance>(&entry.value).ok()?.of(service).cloned()
     };
-    shared.answer(question, view).await
+    let view = ServiceView::new(service, catalog, mark, seen.revision());
+    let mut view = view.ok_or_else(|| format!("no host has {service}"))?;
+    if with_checks {
+        // Hosts without a report have no checks to show.
+        let _ = view.add_checks(found);
+    }
+    Ok(view)
 }
 
 /// How far the rollout of the desired version is.
@@ -142,15 +149,17 @@ pub(super) async fn rollout(State(shared): State<Shared>, Query(parameters): Que
 
 /// Who did what.
 pub(super) async fn events(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
-    let EventsParameters { since, host } = EventsParameters::read(&parameters)?;
-    let view = move |seen: Seen<'_>| {
-        let mut view = EventsView::read(seen.found());
-        if let Some(since) = since {
-            let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-            view.keep_since(EpochSeconds(seen.now.0.saturating_sub(seconds)));
-        }
-        host.iter().for_each(|host| view.keep_host(host));
-        Ok(view)
-    };
-    shared.answer(format!("events {parameters:?}"), view).await
+    let wanted = EventsParameters::read(&parameters)?;
+    shared.answer(format!("events {parameters:?}"), move |seen: Seen<'_>| Ok(events_view(&seen, &wanted))).await
+}
+
+/// Returns the events that are wanted.
+pub(super) fn events_view(seen: &Seen<'_>, EventsParameters { since, host }: &EventsParameters) -> EventsView {
+    let mut view = EventsView::read(seen.found());
+    if let Some(since) = since {
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        view.keep_since(EpochSeconds(seen.now.0.saturating_sub(seconds)));
+    }
+    host.iter().for_each(|host| view.keep_host(host));
+    view
 }

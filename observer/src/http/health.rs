@@ -10,13 +10,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use http_server::ErrorResponse;
 use planning::incidents::{Incident, OpenIncident};
-use planning::text::rfc3339;
+use planning::text::{rfc3339, rough};
 use serde::Serialize;
+use std::time::Duration;
 
 /// Whether what is shown can be trusted to be the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Freshness {
+pub(super) enum Freshness {
     /// Nothing was read yet.
     Starting,
     /// It is the present.
@@ -28,15 +29,34 @@ enum Freshness {
 /// How fresh what is shown is.
 #[derive(Debug, Serialize)]
 pub(super) struct HealthView {
-    state: Freshness,
+    pub(super) state: Freshness,
     /// The time in seconds for which changes of the store may be missing.
-    age_seconds: Option<f64>,
+    pub(super) age_seconds: Option<f64>,
     /// The revision of the store that is shown.
-    revision: Option<i64>,
+    pub(super) revision: Option<i64>,
     /// Why the store cannot be read.
-    problem: Option<String>,
+    pub(super) problem: Option<String>,
     /// The version of the observer.
     observer_version: &'static str,
+}
+
+impl HealthView {
+    /// True if what is shown is old.
+    pub(super) fn is_stale(&self) -> bool {
+        self.state == Freshness::Stale
+    }
+
+    /// Says how fresh what is shown is.
+    pub(super) fn sentence(&self) -> String {
+        let problem = self.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        match (self.state, self.age_seconds) {
+            (Freshness::Stale, Some(age)) => {
+                format!("STALE {}: the store is away{problem}", rough(Duration::from_secs_f64(age).as_secs()))
+            }
+            (Freshness::Fresh, Some(age)) => format!("live, {age:.1} s"),
+            _ => format!("not read yet{problem}"),
+        }
+    }
 }
 
 /// Answers with 200 if what is shown is fresh, else with 503.

@@ -8,6 +8,7 @@ mod cookie;
 mod fleet;
 mod health;
 mod openapi;
+mod pages;
 mod parameters;
 mod session;
 mod shared;
@@ -57,7 +58,7 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
         ("/v1/schema/{name}", get(openapi::schema)),
         ("/v1/services", get(fleet::services)),
         ("/v1/services/{service}", get(fleet::service)),
-        ("/v1/session", post(session::open)),
+        (session::PATH, post(session::open)),
         ("/v1/status", get(fleet::status)),
         ("/v1/stream", get(stream::stream)),
         ("/v1/unaccounted", get(fleet::unaccounted)),
@@ -91,6 +92,7 @@ fn router(
     let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
     routes()
         .into_iter()
+        .chain(pages::routes())
         .fold(Router::new(), add)
         .fallback(|| async {
             (StatusCode::NOT_FOUND, "there is no such path; /v1/openapi.json lists them\n")

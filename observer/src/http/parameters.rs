@@ -112,6 +112,14 @@ pub(super) fn read_checks(parameters: &Parameters) -> Result<bool, ErrorResponse
     Ok(checks)
 }
 
+/// Reads the value of the only parameter that the path knows.
+pub(super) fn read_one<'a>(parameters: &'a Parameters, known: &str) -> Result<Option<&'a str>, ErrorResponse> {
+    match parameters.iter().find(|(name, _)| name != known) {
+        Some((name, _)) => Err(unknown(name, &[known])),
+        None => Ok(parameters.last().map(|(_, value)| value.as_str())),
+    }
+}
+
 /// Refuses every parameter.
 pub(super) fn read_none(parameters: &Parameters) -> Result<(), ErrorResponse> {
     match parameters.first() {

@@ -56,13 +56,12 @@ impl Seen<'_> {
     }
 }
 
-/// The first byte of an answer that stands for JSON, or for the reason why there is nothing to show.
+/// The first byte of an answer that stands for what is shown, or for the reason why there is nothing to show.
 const IS_VIEW: u8 = b'v';
 const IS_NOTHING: u8 = b'n';
 
 impl Shared {
-    /// Answers with a view of the fleet, or with 404 and the reason why there is none. An answer is made once for all
-    /// clients that ask the same while nothing changes.
+    /// Answers with a view of the fleet, or with 404 and the reason why there is none.
     ///
     /// The header `Age` is the time in whole seconds for which changes of the store may be missing in the answer (RFC 9111,
     /// section 5.1). It is absent until a read of the store has confirmed that the answer is the present.
@@ -71,6 +70,21 @@ impl Shared {
         question: String,
         view: impl FnOnce(Seen<'_>) -> Result<V, String> + Send + 'static,
     ) -> Result<Response, ErrorResponse> {
+        let json = |seen: Seen<'_>| serde_json::to_vec(&view(seen)?).map_err(|error| error.to_string());
+        let (body, moment) = self.rendered(question, json).await?;
+        Ok(with_age(moment, json_body(body)))
+    }
+
+    /// Returns what is shown of the fleet, and what identifies the state that it was made from. It is made once for all
+    /// clients that ask the same while nothing changes.
+    ///
+    /// # Errors
+    /// Returns 404 with the reason why there is nothing to show, or 503 before the store was read.
+    pub(super) async fn rendered(
+        &self,
+        question: String,
+        render: impl FnOnce(Seen<'_>) -> Result<Vec<u8>, String> + Send + 'static,
+    ) -> Result<(Bytes, Moment), ErrorResponse> {
         let moment = self.fleet.moment();
         if moment.revision == 0 {
             return Err(self.not_read_yet());
@@ -80,12 +94,11 @@ impl Shared {
         let render = move || {
             let observed = fleet.read();
             let view = match &*observed {
-                Some(observed) => view(Seen { observed, now: now() }),
+                Some(observed) => render(Seen { observed, now: now() }),
                 None => Err("the store has not been read yet".into()),
             };
-            let (mut bytes, body) = match view.map(|view| serde_json::to_vec(&view)) {
-                Ok(Ok(json)) => (vec![IS_VIEW], json),
-                Ok(Err(error)) => (vec![IS_NOTHING], error.to_string().into_bytes()),
+            let (mut bytes, body) = match view {
+                Ok(view) => (vec![IS_VIEW], view),
                 Err(why) => (vec![IS_NOTHING], why.into_bytes()),
             };
             bytes.extend(body);
@@ -97,7 +110,7 @@ impl Shared {
             let why = String::from_utf8_lossy(&body).into_owned();
             return Err(ErrorResponse::Rejected(StatusCode::NOT_FOUND, why));
         }
-        Ok(with_age(moment, json_body(body)))
+        Ok((body, moment))
     }
 
     /// Returns the refusal of a request before the store was read.

@@ -203,6 +203,18 @@ pub struct ResolvedLimit {
     pub keep_failed: Option<bool>,
 }
 
+impl fmt::Display for ResolvedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, max, values, .. } = self;
+        match by {
+            LimitBy::Fleet => write!(f, "{max} of the fleet")?,
+            _ => write!(f, "{max} of each {by}")?,
+        }
+        let values: Vec<String> = values.iter().map(|(value, max)| format!("{value} {max}")).collect();
+        if values.is_empty() { Ok(()) } else { write!(f, " ({})", values.join(", ")) }
+    }
+}
+
 impl ResolvedLimit {
     /// Returns how many hosts with this value may be unavailable.
     pub fn max_of(&self, value: &LimitValue) -> u32 {

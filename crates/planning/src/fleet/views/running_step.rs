@@ -23,7 +23,7 @@ pub struct RunningStepView {
 
 impl RunningStepView {
     /// Returns it on a line, with how long it has run.
-    pub(super) fn text(&self, now: EpochSeconds) -> String {
+    pub fn text(&self, now: EpochSeconds) -> String {
         let Self { phase, step, since, limit_seconds } = self;
         let ran = since.map_or(0, |since| now.0.saturating_sub(since.0).try_into().unwrap_or_default());
         format!("{phase} step {step}, for {}; its limit is {}", rough(ran), rough(*limit_seconds))

@@ -1,0 +1,67 @@
+//! How many hosts of a rollout were proven, over time: a drawing that needs no script.
+
+use askama::Template;
+use planning::text::rfc3339;
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::order::InstructionOrder;
+use schema::records::{Ended, Halt, HostProgress, ProgressState};
+use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
+
+/// The size of the drawing.
+const WIDTH: i64 = 600;
+const HEIGHT: i64 = 100;
+
+/// The proofs of a rollout over time.
+#[derive(Template)]
+#[template(path = "chart.html")]
+pub(super) struct Chart {
+    /// The line, as SVG has it.
+    points: String,
+    /// When the rollout was halted, as a place in the drawing.
+    halted: Option<i64>,
+    proven: usize,
+    hosts: usize,
+    from: String,
+    to: String,
+}
+
+impl Chart {
+    /// Returns the drawing; `None` before the first proof.
+    pub(super) fn new(
+        (order, began): (InstructionOrder, EpochSeconds),
+        hosts: usize,
+        found: &KeySnapshot,
+        now: EpochSeconds,
+    ) -> Option<Self> {
+        let progress = found.in_range(&Prefix::ProgressOf(order));
+        let read = progress.filter_map(|(_, entry)| codec::read::<HostProgress>(&entry.value).ok());
+        let mut proofs: Vec<i64> = read
+            .filter(|progress| progress.state == ProgressState::Proven)
+            .map(|progress| progress.at.0.max(began.0))
+            .collect();
+        proofs.sort_unstable();
+        let ended = found.get(&Key::Ended(order)).and_then(|entry| codec::read::<Ended>(&entry.value).ok());
+        let halt = found.get(&Key::Halt(order)).and_then(|entry| codec::read::<Halt>(&entry.value).ok());
+        // The clocks of hosts may differ.
+        let end = ended.map_or(now, |ended| ended.at).0.max(*proofs.last()?).max(began.0.saturating_add(1));
+        let x = |at: i64| (at.clamp(began.0, end) - began.0) * WIDTH / (end - began.0);
+        let all = i64::try_from(hosts.max(proofs.len())).ok()?;
+        let y = |count: i64| HEIGHT - count * HEIGHT / all.max(1);
+        let mut points = vec![format!("0,{HEIGHT}")];
+        for (count, at) in (0..).zip(&proofs) {
+            points.push(format!("{},{}", x(*at), y(count)));
+            points.push(format!("{},{}", x(*at), y(count + 1)));
+        }
+        points.push(format!("{WIDTH},{}", y(i64::try_from(proofs.len()).ok()?)));
+        Some(Self {
+            points: points.join(" "),
+            halted: halt.map(|halt| x(halt.at.0)),
+            proven: proofs.len(),
+            hosts,
+            from: rfc3339(began)?,
+            to: rfc3339(EpochSeconds(end))?,
+        })
+    }
+}

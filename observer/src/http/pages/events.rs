@@ -1,0 +1,41 @@
+//! The page of events: who did what.
+
+use super::table::{Cell, Table, with_parameters};
+use crate::http::fleet::events_view;
+use crate::http::parameters::EventsParameters;
+use crate::http::shared::Seen;
+use askama::Template;
+use planning::fleet::views::PastEvent;
+use schema::time::format_duration;
+
+#[derive(Template)]
+#[template(path = "events.html")]
+pub(super) struct EventsPage {
+    since: String,
+    host: String,
+    table: Table,
+}
+
+impl EventsPage {
+    /// Returns the page of these events, the newest first.
+    pub(super) fn new(seen: &Seen<'_>, parameters: &EventsParameters) -> Self {
+        let view = events_view(seen, parameters);
+        let since = parameters.since.map(format_duration).unwrap_or_default();
+        let host = parameters.host.as_ref().map(ToString::to_string).unwrap_or_default();
+        let filter = [("since", since.as_str()), ("host", host.as_str())];
+        let json =
+            with_parameters("/v1/events", filter.iter().copied().filter(|(_, value)| !value.is_empty()));
+        let table = table(("events", "Events"), view.events.iter().rev()).json(json);
+        Self { table: table.or_say("No event fits."), since, host }
+    }
+}
+
+/// Returns a table of events.
+pub(super) fn table<'a>(title: (&'static str, &str), events: impl Iterator<Item = &'a PastEvent>) -> Table {
+    let row = |event: &PastEvent| {
+        let [_, by, verb, what, reason] = event.row();
+        let verb = if event.verb.is_some() { format!("● {verb}") } else { "○ no command".to_owned() };
+        [Cell::time(event.at.as_deref()), Cell::text(by), Cell::text(verb), Cell::text(what), Cell::text(reason)]
+    };
+    Table::new(title, &["At", "By", "Verb", "What", "Reason"], events.map(row))
+}

@@ -1,0 +1,101 @@
+//! What is around every page: the views, the search, and how fresh the page is.
+
+use super::View;
+use crate::clock::now;
+use crate::http::health::{HealthView, health_of};
+use crate::http::shared::Shared;
+use crate::observed::Moment;
+use askama::Template;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use futures_util::stream::iter;
+use http_server::ErrorResponse;
+use planning::text::rfc3339;
+use std::convert::Infallible;
+
+/// What a page may load and run: the own files. Text becomes HTML only by the policy of the own script.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types page";
+/// Number of characters of the lineage that tell fleets apart.
+const LINEAGE_SHOWN: usize = 8;
+const END: &str = "</main>\n</body>\n</html>\n";
+
+/// The begin of every page.
+#[derive(Template)]
+#[template(path = "frame.html")]
+struct Frame<'a> {
+    title: &'a str,
+    /// The path of the view, as the list of the views has it.
+    current: &'static str,
+    skip_to: &'static str,
+    fleet: Option<String>,
+    query: &'a str,
+    health: HealthView,
+    now: String,
+}
+
+impl Frame<'_> {
+    fn views(&self) -> [(&'static str, &'static str); 4] {
+        [("Now", "/"), ("Rollouts", "/rollouts"), ("Services", "/services"), ("Events", "/events")]
+    }
+}
+
+#[derive(Template)]
+#[template(path = "message.html")]
+struct Message<'a> {
+    title: &'a str,
+    text: &'a str,
+}
+
+/// Returns a page with this content, or with the reason why there is none.
+pub(super) fn page(
+    shared: &Shared,
+    View { path: current, title, query }: View<'_>,
+    content: Result<(Bytes, Moment), ErrorResponse>,
+) -> Response {
+    let (code, content, moment) = match content {
+        Ok((content, moment)) => (StatusCode::OK, content, moment),
+        Err(refusal) => {
+            let (code, title, text) = match &refusal {
+                ErrorResponse::Rejected(code, text) => (*code, title_of(*code), text.as_str()),
+                ErrorResponse::Busy(text) => (StatusCode::SERVICE_UNAVAILABLE, "Busy", *text),
+            };
+            let message = Message { title, text }.render().unwrap_or_default();
+            (code, Bytes::from(message), shared.fleet.moment())
+        }
+    };
+    let has_counts = current == "/" && code == StatusCode::OK;
+    let lineage = shared.fleet.lineage();
+    let frame = Frame {
+        title,
+        current,
+        skip_to: if has_counts { "first-count" } else { "main" },
+        fleet: lineage.map(|lineage| lineage.chars().take(LINEAGE_SHOWN).collect()),
+        query,
+        health: health_of(&shared.fleet, moment),
+        now: rfc3339(now()).unwrap_or_default(),
+    };
+    let Ok(begin) = frame.render() else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let parts = [Bytes::from(begin), content, Bytes::from_static(END.as_bytes())];
+    let body = Body::from_stream(iter(parts.map(Ok::<_, Infallible>)));
+    html(code, body)
+}
+
+/// Returns an answer that browsers show as a page.
+pub(super) fn html(code: StatusCode, body: impl Into<Body>) -> Response {
+    let policy = [(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY))];
+    // With the policy of the API, browsers would send the form of the sign-in without its origin.
+    let referrer = [(header::REFERRER_POLICY, "same-origin")];
+    let opener = [(HeaderName::from_static("cross-origin-opener-policy"), "same-origin")];
+    (code, policy, referrer, opener, Html(body.into())).into_response()
+}
+
+fn title_of(code: StatusCode) -> &'static str {
+    match code {
+        StatusCode::NOT_FOUND => "Not found",
+        StatusCode::BAD_REQUEST => "This cannot be shown",
+        _ => "Not yet",
+    }
+}

@@ -1,0 +1,203 @@
+//! The hosts of a fleet in groups: how many of each verdict and version.
+
+use super::marks::{ORDER, place};
+use super::table::with_parameters;
+use planning::fleet::views::ListedHost;
+use schema::verdict::VerdictKind;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most labels by which a page offers to group hosts.
+const LABELS_MAX: usize = 12;
+/// Most versions of a group that are counted each for itself.
+const VERSIONS_MAX: usize = 8;
+
+/// What the hosts of a group have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum GroupBy {
+    #[default]
+    Role,
+    Group,
+    Label(String),
+}
+
+impl GroupBy {
+    /// Reads a parameter.
+    pub(super) fn read(text: &str) -> Self {
+        match text {
+            "role" => Self::Role,
+            "group" => Self::Group,
+            label => Self::Label(label.strip_prefix("label:").unwrap_or(label).to_owned()),
+        }
+    }
+
+    /// Returns what is common to the hosts of a group.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Role => "role",
+            Self::Group => "group",
+            Self::Label(label) => label,
+        }
+    }
+
+    fn value(&self, host: &ListedHost) -> Option<String> {
+        match self {
+            Self::Role => host.role.as_ref().map(ToString::to_string),
+            Self::Group => host.group.as_ref().map(ToString::to_string),
+            Self::Label(label) => host.labels.get(label).cloned(),
+        }
+    }
+
+    /// Returns where the hosts of a group are listed, with a verdict if one is given.
+    fn hosts(&self, value: &str, verdict: Option<VerdictKind>) -> String {
+        let label;
+        let (name, value) = match self {
+            Self::Role => ("role", value),
+            Self::Group => ("group", value),
+            Self::Label(name) => {
+                label = format!("{name}={value}");
+                ("label", label.as_str())
+            }
+        };
+        let verdict = verdict.map(|verdict| ("verdict", verdict.as_str()));
+        with_parameters("/hosts", [(name, value)].into_iter().chain(verdict))
+    }
+}
+
+/// How many hosts of a group have a verdict.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct VerdictCount {
+    pub(super) verdict: VerdictKind,
+    pub(super) count: usize,
+    /// Where they are listed; `None` if the group has no name.
+    pub(super) to: Option<String>,
+}
+
+/// A group of hosts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    /// What its hosts have in common; `None` if they have nothing in its place.
+    pub(super) name: Option<String>,
+    /// Where its hosts are listed; `None` if it has no name.
+    pub(super) to: Option<String>,
+    pub(super) host_count: usize,
+    /// The verdicts of its hosts in the order of the pages.
+    pub(super) verdicts: Vec<VerdictCount>,
+    /// The versions of its hosts, the most frequent first.
+    pub(super) versions: Vec<(String, usize)>,
+}
+
+impl Group {
+    /// Returns what a script draws a cell for each host from: verdicts with their numbers.
+    pub(super) fn cells(&self) -> String {
+        let of = |found: &VerdictCount| format!("{}:{}", found.verdict, found.count);
+        self.verdicts.iter().map(of).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the versions with their numbers in words.
+    pub(super) fn versions_text(&self) -> String {
+        let of = |(version, count): &(String, usize)| format!("{version}: {count}");
+        self.versions.iter().map(of).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Returns the groups of hosts: those first of which most hosts need somebody.
+pub(super) fn groups(hosts: &[ListedHost], by: &GroupBy) -> Vec<Group> {
+    let mut found: BTreeMap<Option<String>, Vec<&ListedHost>> = BTreeMap::new();
+    for host in hosts {
+        found.entry(by.value(host)).or_default().push(host);
+    }
+    let mut groups: Vec<Group> = found.into_iter().map(|(name, hosts)| group(name, &hosts, by)).collect();
+    let badness = |group: &Group| {
+        let of = |verdict: &VerdictKind| {
+            group.verdicts.iter().find(|found| found.verdict == *verdict).map_or(0, |found| found.count)
+        };
+        // Hosts that are ok make no group more urgent.
+        ORDER[..ORDER.len() - 1].iter().map(of).collect::<Vec<_>>()
+    };
+    groups.sort_by_key(|group| std::cmp::Reverse(badness(group)));
+    groups
+}
+
+fn group(name: Option<String>, hosts: &[&ListedHost], by: &GroupBy) -> Group {
+    let mut verdicts: BTreeMap<usize, (VerdictKind, usize)> = BTreeMap::new();
+    let mut versions: BTreeMap<String, usize> = BTreeMap::new();
+    for host in hosts {
+        if let Some(verdict) = host.verdict {
+            verdicts.entry(place(verdict)).or_insert((verdict, 0)).1 += 1;
+        }
+        let listed: Vec<&str> = host.listed_under.iter().map(|version| version.as_str()).collect();
+        *versions.entry(if listed.is_empty() { "none".into() } else { listed.join("+") }).or_default() += 1;
+    }
+    let to = |verdict| name.as_deref().map(|name| by.hosts(name, verdict));
+    let verdicts = verdicts.into_values();
+    let verdicts =
+        verdicts.map(|(verdict, count)| VerdictCount { verdict, count, to: to(Some(verdict)) }).collect();
+    let mut versions: Vec<(String, usize)> = versions.into_iter().collect();
+    versions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let others: usize = versions.drain(versions.len().min(VERSIONS_MAX)..).map(|(_, count)| count).sum();
+    versions.extend((others > 0).then(|| ("other".to_owned(), others)));
+    Group { to: to(None), host_count: hosts.len(), verdicts, versions, name }
+}
+
+/// Returns by what the hosts can be grouped: where that leads, and what people read.
+pub(super) fn ways(hosts: &[ListedHost]) -> Vec<(String, String)> {
+    let labels: BTreeSet<&String> = hosts.iter().flat_map(|host| host.labels.keys()).collect();
+    let labels = labels.into_iter().take(LABELS_MAX);
+    let labels = labels.map(|label| (format!("label:{label}"), label.clone()));
+    let own = ["role", "group"].map(|word| (word.to_owned(), word.to_owned()));
+    let to = |(word, name): (String, String)| (with_parameters("/", [("by", word.as_str())]), name);
+    own.into_iter().chain(labels).map(to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::names::{HostName, Role, Version};
+
+    fn host(name: &str, role: Option<&str>, verdict: VerdictKind, version: &str) -> ListedHost {
+        ListedHost {
+            host: HostName::new(name).unwrap(),
+            role: role.map(|role| Role::new(role).unwrap()),
+            group: None,
+            labels: [("rack".to_owned(), format!("r {name}"))].into(),
+            added_at: None,
+            decommissioned_at: None,
+            live: true,
+            agent_version: None,
+            listed_under: vec![Version::new(version).unwrap()],
+            installed: None,
+            verdict: Some(verdict),
+            reason: None,
+            reported_at: None,
+        }
+    }
+
+    #[test]
+    fn the_group_that_needs_somebody_comes_first_and_its_exceptions_too() {
+        let hosts = [
+            host("a", Some("db"), VerdictKind::Ok, "1"),
+            host("b", Some("db"), VerdictKind::Ok, "2"),
+            host("c", Some("db"), VerdictKind::Ok, "2"),
+            host("d", Some("web"), VerdictKind::Ok, "2"),
+            host("e", Some("web"), VerdictKind::Failed, "1"),
+            host("f", None, VerdictKind::Running, "1"),
+        ];
+        let found = groups(&hosts, &GroupBy::Role);
+        let rows: Vec<(Option<&str>, String, String)> = found
+            .iter()
+            .map(|group| (group.name.as_deref(), group.cells(), group.versions_text()))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                (Some("web"), "failed:1 ok:1".into(), "1: 1, 2: 1".into()),
+                (None, "running:1".into(), "1: 1".into()),
+                (Some("db"), "ok:3".into(), "2: 2, 1: 1".into()),
+            ]
+        );
+        assert_eq!(found[0].verdicts[0].to.as_deref(), Some("/hosts?role=web&verdict=failed"));
+        assert_eq!(ways(&hosts)[2], ("/?by=label%3Arack".to_owned(), "rack".to_owned()));
+        let racks = groups(&hosts, &GroupBy::read("label:rack"));
+        assert_eq!(racks[0].to.as_deref(), Some("/hosts?label=rack%3Dr+e"));
+    }
+}

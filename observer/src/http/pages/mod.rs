@@ -1,0 +1,168 @@
+//! The pages for people. They show what the API has, as HTML that needs no script; a script keeps them fresh.
+
+mod assets;
+mod chart;
+mod clean_html;
+mod events;
+mod frame;
+mod groups;
+mod host;
+mod hosts;
+mod marks;
+mod now;
+mod rollouts;
+mod search;
+mod services;
+mod sign_in;
+mod table;
+
+pub(super) use assets::is_public;
+pub(crate) use clean_html::CleanHtml;
+pub(super) use sign_in::{from_other_site, sign_in, wants_page};
+
+use super::parameters::{EventsParameters, HostsParameters, Parameters, read_none, read_one, refused};
+use super::shared::{Seen, Shared};
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{MethodRouter, get};
+use events::EventsPage;
+use groups::GroupBy;
+use host::HostPage;
+use hosts::HostsPage;
+use http_server::ErrorResponse;
+use now::NowPage;
+use rollouts::RolloutsPage;
+use schema::names::{HostName, ServiceName};
+use search::SearchPage;
+use services::{ServicePage, ServicesPage};
+
+/// Every page and file, and its handler.
+pub(super) fn routes() -> [(&'static str, MethodRouter<Shared>); 11] {
+    [
+        ("/", get(now_page)),
+        ("/events", get(events_page)),
+        ("/hosts", get(hosts_page)),
+        ("/hosts/{host}", get(host_page)),
+        ("/icon.svg", get(assets::icon)),
+        ("/page.css", get(assets::style)),
+        ("/page.js", get(assets::script)),
+        ("/rollouts", get(rollouts_page)),
+        ("/search", get(search_page)),
+        ("/services", get(services_page)),
+        ("/services/{service}", get(service_page)),
+    ]
+}
+
+/// What the frame of a page shows.
+struct View<'a> {
+    /// The path of the view to which the page belongs.
+    path: &'static str,
+    title: &'a str,
+    /// What was searched.
+    query: &'a str,
+}
+
+impl<'a> View<'a> {
+    fn new(path: &'static str, title: &'a str) -> Self {
+        Self { path, title, query: "" }
+    }
+}
+
+/// Shows a page whose parameters were understood, or says what is wrong with them.
+async fn show<P: Send + 'static, T: Template>(
+    shared: &Shared,
+    view: View<'_>,
+    (question, parameters): (String, Result<P, ErrorResponse>),
+    content: impl FnOnce(&Seen<'_>, P) -> Result<T, String> + Send + 'static,
+) -> Response {
+    let content = match parameters {
+        Err(refusal) => Err(refusal),
+        Ok(parameters) => {
+            let render = |seen: Seen<'_>| {
+                let page = content(&seen, parameters)?;
+                page.render().map(String::into_bytes).map_err(|error| error.to_string())
+            };
+            shared.rendered(format!("page {question}"), render).await
+        }
+    };
+    frame::page(shared, view, content)
+}
+
+async fn now_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+    let by = read_one(&parameters, "by").map(|by| by.map(GroupBy::read).unwrap_or_default());
+    let alarms = shared.fleet.alarms();
+    let incidents = shared.fleet.incidents().map(|found| found.open).unwrap_or_default();
+    // Incidents change without the store.
+    let question = format!("now {parameters:?} {incidents:?}");
+    show(&shared, View::new("/", "Now"), (question, by), move |seen, by| {
+        Ok(NowPage::new(seen, (alarms, &incidents), &by))
+    })
+    .await
+}
+
+async fn rollouts_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+    let none = read_none(&parameters);
+    let view = View::new("/rollouts", "Rollouts");
+    show(&shared, view, ("rollouts".into(), none), |seen, ()| Ok(RolloutsPage::new(seen))).await
+}
+
+async fn services_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+    let none = read_none(&parameters);
+    let view = View::new("/services", "Services");
+    show(&shared, view, ("services".into(), none), |seen, ()| Ok(ServicesPage::new(seen))).await
+}
+
+async fn service_page(State(shared): State<Shared>, Path(name): Path<String>) -> Response {
+    let service = ServiceName::new(name.as_str()).map_err(refused);
+    let question = format!("service {name}");
+    let content = |seen: &Seen<'_>, service| ServicePage::new(seen, &service);
+    show(&shared, View::new("/services", &name), (question, service), content).await
+}
+
+async fn events_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+    let wanted = EventsParameters::read(&without_empty(parameters));
+    let question = format!("events {wanted:?}");
+    let content = |seen: &Seen<'_>, wanted| Ok(EventsPage::new(seen, &wanted));
+    show(&shared, View::new("/events", "Events"), (question, wanted), content).await
+}
+
+async fn hosts_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+    let parameters = without_empty(parameters);
+    let wanted = HostsParameters::read(&parameters);
+    let question = format!("hosts {parameters:?}");
+    let content = move |seen: &Seen<'_>, wanted| Ok(HostsPage::new(seen, &wanted, &parameters));
+    show(&shared, View::new("", "Hosts"), (question, wanted), content).await
+}
+
+async fn host_page(State(shared): State<Shared>, Path(name): Path<String>) -> Response {
+    let host = HostName::folded(&name).map_err(refused);
+    let question = format!("host {name}");
+    let content = |seen: &Seen<'_>, host| HostPage::new(seen, &host);
+    show(&shared, View::new("", &name), (question, host), content).await
+}
+
+/// Leads to the host or service with the name that was searched, or shows those that have it in their name.
+async fn search_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+    let text = read_one(&parameters, "q").map(|text| text.unwrap_or_default().trim().to_owned());
+    if let Ok(text) = &text
+        && let Some(to) = shared.fleet.read().as_ref().and_then(|observed| {
+            let host = HostName::folded(text).ok().filter(|host| observed.fleet.hosts().contains_key(host));
+            let service = || ServiceName::new(text.as_str()).ok();
+            let service = || service().filter(|name| observed.catalog().services().contains_key(name));
+            host.map(|host| table::to_host(&host))
+                .or_else(|| service().map(|service| format!("/services/{service}")))
+        })
+    {
+        return Redirect::to(&to).into_response();
+    }
+    let query = text.as_ref().map(Clone::clone).unwrap_or_default();
+    let view = View { path: "", title: "Search", query: &query };
+    show(&shared, view, (format!("search {query}"), text), |seen, text| Ok(SearchPage::new(seen, &text))).await
+}
+
+/// Leaves out the fields of a form that nobody filled in.
+fn without_empty(mut parameters: Parameters) -> Parameters {
+    parameters.retain(|(name, value)| !value.is_empty() || name == "all");
+    parameters
+}

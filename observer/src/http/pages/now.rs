@@ -1,0 +1,251 @@
+//! The first page: what needs somebody now.
+
+use super::groups::{Group, GroupBy, groups, ways};
+use super::marks::{needs_somebody, place, shape};
+use super::table::{Cell, Table, to_host, with_parameters};
+use crate::http::shared::Seen;
+use askama::Template;
+use planning::fleet::views::{
+    Cause, EventsView, FailureGroup, FailuresView, HostVerdictView, HostsView, MaintenanceView, StatusParts, StatusView,
+};
+use planning::fleet::{Fleet, FleetState};
+use planning::incidents::OpenIncident;
+use planning::text::rfc3339;
+use schema::verdict::VerdictKind;
+
+/// Number of past acts on the page.
+const ACTS_SHOWN: usize = 5;
+
+#[derive(Template)]
+#[template(path = "now.html")]
+pub(super) struct NowPage {
+    headline: String,
+    /// How many hosts have which verdict, with where they are listed.
+    counts: Vec<(VerdictKind, usize, String)>,
+    /// When a host last reported a change (RFC 3339).
+    last_change: Option<String>,
+    /// What holds for the whole fleet: alarms of the store, freezes.
+    notes: Vec<String>,
+    rollout: Option<RolloutLine>,
+    tables: Vec<Table>,
+    acts: Table,
+    by: String,
+    /// The other ways to group the hosts: where they lead, and by what.
+    ways: Vec<(String, String)>,
+    groups: Vec<Group>,
+    unsettled: Table,
+}
+
+/// The present rollout in one line.
+struct RolloutLine {
+    text: String,
+    problems: Vec<String>,
+}
+
+impl NowPage {
+    /// Returns the page. `alarms` are those of the store.
+    pub(super) fn new(
+        seen: &Seen<'_>,
+        (alarms, incidents): (Option<Vec<String>>, &[OpenIncident]),
+        by: &GroupBy,
+    ) -> Self {
+        let (fleet, revision) = (seen.fleet(), seen.revision());
+        let parts = StatusParts::of(seen.found(), alarms, seen.now);
+        let status = StatusView::new(fleet, parts, revision);
+        let hosts = HostsView::new(fleet, false, revision).hosts;
+        let mut events = EventsView::read(seen.found()).events;
+        let last = events.split_off(events.len().saturating_sub(ACTS_SHOWN));
+        let mut notes: Vec<String> =
+            status.alarms.iter().flatten().map(|alarm| format!("store alarm: {alarm}")).collect();
+        notes.extend(status.freezes.iter().map(ToString::to_string));
+        let rollout = status.rollout.as_ref().map(|rollout| RolloutLine {
+            text: rollout.outlook.as_ref().map_or_else(|| "it has ended".into(), ToString::to_string),
+            problems: rollout.failures.lines(),
+        });
+        Self {
+            headline: headline(&status, fleet),
+            counts: counts(&status),
+            last_change: hosts.iter().filter_map(|host| host.reported_at.clone()).max(),
+            notes,
+            rollout,
+            tables: tables(&status, incidents, &FailuresView::of(fleet, revision)),
+            acts: super::events::table(("acts", "Before that"), last.iter().rev())
+                .or_say("Nobody did anything that the store remembers."),
+            by: by.name().to_owned(),
+            ways: ways(&hosts),
+            groups: groups(&hosts, by),
+            unsettled: unsettled(status.not_ok),
+        }
+    }
+}
+
+/// Says in one sentence how the fleet is.
+fn headline(status: &StatusView, fleet: &Fleet) -> String {
+    let count = |test: fn(VerdictKind) -> bool| -> usize {
+        let counts = status.verdict_counts.iter();
+        counts.filter(|(verdict, _)| test(**verdict)).map(|(_, count)| count).sum()
+    };
+    let (hosts, need) = (status.host_count, count(needs_somebody));
+    let ok = count(|verdict| verdict == VerdictKind::Ok);
+    let desired = status.desired.as_ref().map(|desired| desired.version.to_string());
+    let has = |ok: usize| match (&desired, ok) {
+        (None, _) => "no version is desired".to_owned(),
+        (Some(version), 1) => format!("1 of {hosts} hosts runs {version}"),
+        (Some(version), ok) => format!("{ok} of {hosts} hosts run {version}"),
+    };
+    match status.fleet {
+        _ if hosts == 0 => "No host has joined this fleet yet.".into(),
+        FleetState::Unknown => {
+            let why = fleet.unknown_reason().unwrap_or_else(|| "its state cannot be told".into());
+            format!("Unknown: {why}.")
+        }
+        FleetState::Settled => match &desired {
+            Some(version) if hosts == 1 => format!("The host runs {version}."),
+            Some(version) => format!("All {hosts} hosts run {version}."),
+            None => format!("{hosts} hosts; no version is desired."),
+        },
+        FleetState::Updating => format!("{}.", has(ok)),
+        FleetState::Failing if need == 0 => format!("Services do not work; {}.", has(ok)),
+        FleetState::Failing if need == 1 => format!("1 host needs you; {}.", has(ok)),
+        FleetState::Failing => format!("{need} hosts need you; {}.", has(ok)),
+    }
+}
+
+fn counts(status: &StatusView) -> Vec<(VerdictKind, usize, String)> {
+    let of = |(verdict, count): (&VerdictKind, &usize)| {
+        (*verdict, *count, with_parameters("/hosts", [("verdict", verdict.as_str())]))
+    };
+    let mut counts: Vec<_> = status.verdict_counts.iter().map(of).collect();
+    counts.sort_by_key(|(verdict, ..)| place(*verdict));
+    counts
+}
+
+/// Returns the tables of what is wrong, without those that are empty.
+fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresView) -> Vec<Table> {
+    let mut causes: Vec<&Cause> = status.causes.iter().collect();
+    causes.sort_by_key(|cause| place(cause.verdict));
+    let (held, on_their_way): (Vec<&Cause>, Vec<&Cause>) = causes
+        .into_iter()
+        .partition(|cause| needs_somebody(cause.verdict) || cause.verdict == VerdictKind::Frozen);
+    let cause = |cause: &&Cause| {
+        let to = to_hosts_of(cause);
+        let why = cause.hosts.first().map(|host| Cell::Command(format!("orchestrate why {host}")));
+        [
+            Cell::Verdict(cause.verdict),
+            Cell::Link { text: cause.hosts.len().to_string(), to: to.clone() },
+            Cell::hosts(&cause.hosts, to),
+            Cell::text(&cause.reason),
+            Cell::time(cause.reported_at.as_deref()),
+            why.unwrap_or_else(|| Cell::text("")),
+        ]
+    };
+    const CAUSE: &[&str; 6] = &["Verdict", "Hosts", "Names", "Reason", "Reported", "Command"];
+    let incident = |OpenIncident { since, flapping, incident }: &OpenIncident| {
+        let severity = incident.severity.as_str();
+        [
+            Cell::text(if *flapping { format!("{severity}, flapping") } else { severity.to_owned() }),
+            Cell::text(&incident.summary),
+            Cell::hosts(&incident.hosts, "/hosts".into()),
+            Cell::time(rfc3339(*since).as_deref()),
+            Cell::Command(incident.hint.clone()),
+        ]
+    };
+    let group = |group: &FailureGroup| {
+        let cause = [&group.reason, &group.cause].into_iter().flatten().map(String::as_str);
+        [
+            Cell::number(group.host_count),
+            Cell::text(&group.check),
+            Cell::hosts(&group.hosts, "/hosts?verdict=failed".into()),
+            Cell::text(cause.collect::<Vec<_>>().join(": ")),
+        ]
+    };
+    let tables = [
+        Table::new(("causes", "What needs you"), CAUSE, held.iter().map(cause))
+            .json("/v1/status")
+            .or_say("No host needs you."),
+        Table::new(
+            ("incidents", "Open incidents"),
+            &["Severity", "Summary", "Hosts", "Since", "Command"],
+            incidents.iter().map(incident),
+        )
+        .json("/v1/incidents"),
+        Table::new(
+            ("failures", "Failures by cause"),
+            &["Hosts", "Check", "Names", "Cause"],
+            failures.groups.iter().flat_map(|groups| groups.iter()).map(group),
+        )
+        .json("/v1/failures"),
+        Table::new(
+            ("down", "Services that do not work"),
+            &["Check", "Host", "Output"],
+            status.down.iter().map(|down| {
+                [Cell::text(&down.check), Cell::host(&down.host), Cell::text(&down.line)]
+            }),
+        ),
+        Table::new(
+            ("silent", "Services that went silent"),
+            &["Service", "Instances"],
+            status.silent.iter().map(|found| {
+                let of = format!("{} of {}", found.silent_count, found.instance_count);
+                [Cell::service(&found.service), Cell::text(of)]
+            }),
+        ),
+        Table::new(
+            ("unpublished", "Services that are not published"),
+            &["Service", "Host", "Reason"],
+            status.unpublished.iter().map(|found| {
+                let service = &found.service;
+                [Cell::text(service.service.as_str()), Cell::host(&found.host), Cell::text(&service.reason)]
+            }),
+        ),
+        Table::new(
+            ("problems", "Problems of hosts"),
+            &["Host", "Problem", "Reason"],
+            status.problems.iter().map(|found| {
+                let problem = &found.problem;
+                [Cell::host(&found.host), Cell::text(problem.kind.to_string()), Cell::text(&problem.reason)]
+            }),
+        ),
+        Table::new(("ways", "On their way"), CAUSE, on_their_way.iter().map(cause)).json("/v1/waits"),
+        Table::new(
+            ("out-of-use", "Out of use"),
+            &["Host", "Service", "How", "Since", "Reason"],
+            status.maintenance.iter().map(out_of_use),
+        ),
+    ];
+    tables.into_iter().filter(|table| !table.is_left_out()).collect()
+}
+
+/// Returns a row about a host or service that an operator took out of use.
+pub(super) fn out_of_use(found: &MaintenanceView) -> [Cell; 5] {
+    [
+        Cell::host(&found.host),
+        Cell::text(found.service.as_ref().map_or("all", |service| service.as_str())),
+        Cell::text(found.how.as_str()),
+        Cell::time(found.since.as_deref()),
+        Cell::text(found.reason.clone().unwrap_or_default()),
+    ]
+}
+
+/// Returns where the hosts of a cause are listed: those of its verdict and role.
+fn to_hosts_of(cause: &Cause) -> String {
+    if let [host] = cause.hosts.as_slice() {
+        return to_host(host);
+    }
+    let role = cause.role.as_ref().map(|role| ("role", role.as_str()));
+    with_parameters("/hosts", [("verdict", cause.verdict.as_str())].into_iter().chain(role))
+}
+
+fn unsettled(mut hosts: Vec<HostVerdictView>) -> Table {
+    hosts.sort_by_key(|host| place(host.verdict));
+    let row = |host: &HostVerdictView| {
+        [
+            Cell::host(&host.host),
+            Cell::Verdict(host.verdict),
+            Cell::text(&host.reason),
+            Cell::time(host.reported_at.as_deref()),
+        ]
+    };
+    let header = &["Host", "Verdict", "Reason", "Reported"];
+    Table::new(("unsettled", "Hosts that are not ok"), header, hosts.iter().map(row)).json("/v1/hosts")
+}

@@ -1,0 +1,171 @@
+//! The page of rollouts: the present one stage by stage, and what became of the last ones.
+
+use super::chart::Chart;
+use super::table::{Cell, Table};
+use crate::http::shared::Seen;
+use askama::Template;
+use planning::fleet::views::ClaimView;
+use planning::rollout::{
+    PastRollout, PresentRollout, RolloutHistory, RolloutStatus, RolloutWord, StageState, StageSummary,
+};
+use planning::text::{rfc3339, rough};
+use schema::records::FailedHost;
+use schema::time::EpochSeconds;
+
+/// Number of hosts that the page names as those for which a rollout waits.
+const WAITED_FOR_MAX: usize = 10;
+
+#[derive(Template)]
+#[template(path = "rollouts.html")]
+pub(super) struct RolloutsPage {
+    present: Result<Present, String>,
+    history: Table,
+}
+
+/// The present rollout.
+struct Present {
+    status: RolloutStatus,
+    at: Option<String>,
+    state: &'static str,
+    limits: String,
+    outlook: String,
+    waits_for: Cell,
+    chart: Option<Chart>,
+    commands: &'static [&'static str],
+    tables: Vec<Table>,
+}
+
+impl RolloutsPage {
+    /// Returns the page.
+    pub(super) fn new(seen: &Seen<'_>) -> Self {
+        let found = seen.found();
+        let present = PresentRollout::find(found).map_err(|why| why.to_string());
+        let history = RolloutHistory::read(found);
+        let row = |past: &PastRollout| {
+            let [version, _, by, failed, outcome, reason] = past.row();
+            [
+                Cell::text(version),
+                Cell::time(past.at.as_deref()),
+                Cell::text(by),
+                Cell::Number(failed),
+                Cell::text(outcome),
+                Cell::text(reason),
+            ]
+        };
+        let header = &["Version", "At", "By", "Failed", "Outcome", "Reason"];
+        let history = Table::new(("history", "Rollouts before"), header, history.rollouts.iter().map(row));
+        Self { present: present.map(|present| Present::new(&present, seen)), history }
+    }
+}
+
+impl Present {
+    fn new(present: &PresentRollout, seen: &Seen<'_>) -> Self {
+        let (found, now) = (seen.found(), seen.now);
+        let status = RolloutStatus::new(present, found, now);
+        let order = present.instruction.order;
+        let hosts = status.stages.iter().map(|stage| stage.host_count).sum();
+        let (state, commands): (_, &[&str]) = match status.state {
+            RolloutWord::Ended => ("ended", &["orchestrate rollout status"]),
+            RolloutWord::Refused => ("refused", &["orchestrate policy show"]),
+            RolloutWord::Halted => (
+                "halted",
+                &["orchestrate rollout resume --reason REASON", "orchestrate rollout rollback --reason REASON"],
+            ),
+            RolloutWord::Frozen => ("frozen", &["orchestrate freezes"]),
+            RolloutWord::GoesOn => ("goes on", &["orchestrate rollout status --watch", "orchestrate plan"]),
+        };
+        let limits: Vec<String> = status.limits.iter().map(ToString::to_string).collect();
+        let limits = match (limits.is_empty(), status.failure_budget) {
+            (true, None) => String::new(),
+            (true, Some(budget)) => format!("failure budget: {} of {budget} used", status.failure_count),
+            (false, None) => format!("at most {} are unavailable at the same time", limits.join(", ")),
+            (false, Some(budget)) => format!(
+                "at most {} are unavailable at the same time; failure budget: {} of {budget} used",
+                limits.join(", "),
+                status.failure_count
+            ),
+        };
+        let more = status.waits_for.len().saturating_sub(WAITED_FOR_MAX);
+        let named = status.waits_for.iter().take(WAITED_FOR_MAX).cloned().collect();
+        Self {
+            at: rfc3339(status.at),
+            state,
+            limits,
+            outlook: status.outlook.to_string(),
+            waits_for: Cell::Hosts { named, more, to: "/hosts?sort=verdict".into() },
+            chart: Chart::new((order, status.at), hosts, found, now),
+            commands,
+            tables: tables(&status, seen),
+            status,
+        }
+    }
+}
+
+fn tables(status: &RolloutStatus, seen: &Seen<'_>) -> Vec<Table> {
+    let stage = |stage: &StageSummary| {
+        let number = Cell::number;
+        [
+            Cell::text(&stage.name),
+            Cell::text(stage_state(stage, seen.now)),
+            number(stage.host_count),
+            number(stage.proven_count),
+            number(stage.running_count),
+            number(stage.failed_count),
+            number(stage.waiting_count),
+            number(stage.absent_count),
+            number(stage.excused_count),
+        ]
+    };
+    let failed = |(host, failed): &(schema::names::HostName, Option<FailedHost>)| {
+        let reason = failed.as_ref().map_or("its failure cannot be read", |failed| &failed.reason);
+        let cause = failed.as_ref().and_then(|failed| failed.cause.as_ref()).map(|cause| cause.line.clone());
+        [
+            Cell::host(host),
+            Cell::time(failed.as_ref().and_then(|failed| rfc3339(failed.at)).as_deref()),
+            Cell::text(reason),
+            Cell::text(cause.unwrap_or_default()),
+        ]
+    };
+    let claim = |claim: &ClaimView| {
+        let [limit, number, host, purposes, agent, _] = claim.row();
+        let since = claim.claim.as_ref().and_then(|claim| rfc3339(claim.since));
+        let host = claim.claim.as_ref().map_or_else(|| Cell::text(host), |claim| Cell::host(&claim.host));
+        [
+            host,
+            Cell::text(format!("{limit} number {number}")),
+            Cell::text(purposes),
+            Cell::text(agent),
+            Cell::time(since.as_deref()),
+        ]
+    };
+    let tables = [
+        Table::new(
+            ("stages", "Stages"),
+            &["Stage", "State", "Hosts", "Proven", "Running", "Failed", "Waiting", "Off", "Excused"],
+            status.stages.iter().map(stage),
+        )
+        .json("/v1/rollout"),
+        Table::new(
+            ("failed", "Failed in this rollout"),
+            &["Host", "At", "Reason", "Cause"],
+            status.failed.iter().map(failed),
+        ),
+        Table::new(
+            ("holders", "Hosts that hold claims"),
+            &["Host", "Claim", "For", "Agent", "Since"],
+            ClaimView::all(seen.found()).collect::<Vec<_>>().iter().map(claim),
+        ),
+    ];
+    tables.into_iter().filter(|table| !table.is_left_out()).collect()
+}
+
+fn stage_state(stage: &StageSummary, now: EpochSeconds) -> String {
+    match (stage.state, stage.soak_ends_at) {
+        (StageState::Closed, _) => "closed".into(),
+        (StageState::Open, _) => "open".into(),
+        (StageState::Soaking, Some(ends)) if ends > now => {
+            format!("observed, {} left", rough(ends.0.abs_diff(now.0)))
+        }
+        (StageState::Soaking, _) => "observed".into(),
+    }
+}
