@@ -10,16 +10,19 @@
     : { createHTML: (text) => text };
 
   // The token in the fragment of a link stands for a cookie. A fragment is never sent anywhere.
-  const fragment = new URLSearchParams(location.hash.slice(1));
-  if (fragment.has('t')) {
-    const token = fragment.get('t');
+  function signIn() {
+    const fragment = new URLSearchParams(location.hash.slice(1));
+    if (!fragment.has('t')) return false;
     history.replaceState(null, '', location.pathname + location.search);
-    fetch('/v1/session', { method: 'POST', headers: { Authorization: `Bearer ${token}` } }).then((answer) => {
-      if (answer.ok) return location.reload();
-      if (by('sign-in-problem')) by('sign-in-problem').textContent = 'The token of this link is not accepted.';
+    const headers = { Authorization: `Bearer ${fragment.get('t')}` };
+    fetch('/v1/session', { method: 'POST', headers }).then((answer) => {
+      if (answer.ok) location.reload();
+      else if (by('sign-in-problem')) by('sign-in-problem').textContent = 'The token of this link is not accepted.';
     });
-    return;
+    return true;
   }
+  addEventListener('hashchange', signIn);
+  if (signIn()) return;
   const main = by('main');
   if (!by('freshness')) return;
 
@@ -257,5 +260,7 @@
     showAge();
     offer();
   }, 1000);
-  follow();
+  // A stream that begins earlier would keep the page from being loaded.
+  if (document.readyState === 'complete') follow();
+  else addEventListener('load', () => setTimeout(follow));
 })();

@@ -33,6 +33,7 @@ mod observer_stream;
 mod old_clients;
 mod old_upgrade;
 mod packages;
+mod pages;
 mod problems;
 mod puppet;
 mod quiet;

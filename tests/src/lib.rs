@@ -6,6 +6,7 @@
 
 pub mod answers;
 pub mod authority;
+pub mod browser;
 pub mod checker;
 pub mod etcd;
 pub mod host;

@@ -150,11 +150,16 @@ pub(super) async fn rollout(State(shared): State<Shared>, Query(parameters): Que
 /// Who did what.
 pub(super) async fn events(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
     let wanted = EventsParameters::read(&parameters)?;
-    shared.answer(format!("events {parameters:?}"), move |seen: Seen<'_>| Ok(events_view(&seen, &wanted))).await
+    shared
+        .answer(format!("events {parameters:?}"), move |seen: Seen<'_>| Ok(events_view(&seen, &wanted)))
+        .await
 }
 
 /// Returns the events that are wanted.
-pub(super) fn events_view(seen: &Seen<'_>, EventsParameters { since, host }: &EventsParameters) -> EventsView {
+pub(super) fn events_view(
+    seen: &Seen<'_>,
+    EventsParameters { since, host }: &EventsParameters,
+) -> EventsView {
     let mut view = EventsView::read(seen.found());
     if let Some(since) = since {
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);

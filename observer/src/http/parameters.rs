@@ -113,7 +113,10 @@ pub(super) fn read_checks(parameters: &Parameters) -> Result<bool, ErrorResponse
 }
 
 /// Reads the value of the only parameter that the path knows.
-pub(super) fn read_one<'a>(parameters: &'a Parameters, known: &str) -> Result<Option<&'a str>, ErrorResponse> {
+pub(super) fn read_one<'a>(
+    parameters: &'a Parameters,
+    known: &str,
+) -> Result<Option<&'a str>, ErrorResponse> {
     match parameters.iter().find(|(name, _)| name != known) {
         Some((name, _)) => Err(unknown(name, &[known])),
         None => Ok(parameters.last().map(|(_, value)| value.as_str())),

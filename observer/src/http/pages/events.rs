@@ -35,7 +35,13 @@ pub(super) fn table<'a>(title: (&'static str, &str), events: impl Iterator<Item 
     let row = |event: &PastEvent| {
         let [_, by, verb, what, reason] = event.row();
         let verb = if event.verb.is_some() { format!("● {verb}") } else { "○ no command".to_owned() };
-        [Cell::time(event.at.as_deref()), Cell::text(by), Cell::text(verb), Cell::text(what), Cell::text(reason)]
+        [
+            Cell::time(event.at.as_deref()),
+            Cell::text(by),
+            Cell::text(verb),
+            Cell::text(what),
+            Cell::text(reason),
+        ]
     };
     Table::new(title, &["At", "By", "Verb", "What", "Reason"], events.map(row))
 }

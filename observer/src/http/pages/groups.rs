@@ -183,10 +183,8 @@ mod tests {
             host("f", None, VerdictKind::Running, "1"),
         ];
         let found = groups(&hosts, &GroupBy::Role);
-        let rows: Vec<(Option<&str>, String, String)> = found
-            .iter()
-            .map(|group| (group.name.as_deref(), group.cells(), group.versions_text()))
-            .collect();
+        let rows: Vec<(Option<&str>, String, String)> =
+            found.iter().map(|group| (group.name.as_deref(), group.cells(), group.versions_text())).collect();
         assert_eq!(
             rows,
             [

@@ -44,7 +44,7 @@ impl HostPage {
 
 fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
     let time = |at: Option<schema::time::EpochSeconds>| Some(Cell::Time(rfc3339(at?)?));
-    let text = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Cell::Text);
+    let text = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Cell::text);
     let roster = seen.fleet().hosts().get(&view.host).and_then(|facts| facts.roster.as_ref());
     let listed: Vec<&str> = view.listed_under.iter().map(|version| version.as_str()).collect();
     let agent = match (view.live, &view.agent_version) {
@@ -136,7 +136,9 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
         Table::new(
             ("unpublished", "Services that are not published"),
             &["Service", "Reason"],
-            view.unpublished.iter().map(|found| [Cell::text(found.service.as_str()), Cell::text(&found.reason)]),
+            view.unpublished
+                .iter()
+                .map(|found| [Cell::text(found.service.as_str()), Cell::text(&found.reason)]),
         ),
         Table::new(
             ("problems", "Problems"),
@@ -148,9 +150,8 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
             &["Host", "Service", "How", "Since", "Reason"],
             view.maintenance.iter().map(super::now::out_of_use),
         ),
-        super::events::table(("events", "Events"), events.iter().rev()).json(
-            super::table::with_parameters("/v1/events", [("host", host.as_str())]),
-        ),
+        super::events::table(("events", "Events"), events.iter().rev())
+            .json(super::table::with_parameters("/v1/events", [("host", host.as_str())])),
     ];
     tables.into_iter().filter(|table| !table.is_left_out()).collect()
 }

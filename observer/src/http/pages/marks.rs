@@ -34,10 +34,7 @@ pub(super) fn shape(verdict: &VerdictKind) -> &'static str {
 
 /// True if somebody has to do something about a host with this verdict.
 pub(super) fn needs_somebody(verdict: VerdictKind) -> bool {
-    matches!(
-        verdict,
-        VerdictKind::Failed | VerdictKind::Suspect | VerdictKind::Lost | VerdictKind::Blocked
-    )
+    matches!(verdict, VerdictKind::Failed | VerdictKind::Suspect | VerdictKind::Lost | VerdictKind::Blocked)
 }
 
 #[cfg(test)]

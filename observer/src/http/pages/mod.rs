@@ -158,7 +158,8 @@ async fn search_page(State(shared): State<Shared>, Query(parameters): Query<Para
     }
     let query = text.as_ref().map(Clone::clone).unwrap_or_default();
     let view = View { path: "", title: "Search", query: &query };
-    show(&shared, view, (format!("search {query}"), text), |seen, text| Ok(SearchPage::new(seen, &text))).await
+    show(&shared, view, (format!("search {query}"), text), |seen, text| Ok(SearchPage::new(seen, &text)))
+        .await
 }
 
 /// Leaves out the fields of a form that nobody filled in.

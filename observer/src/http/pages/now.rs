@@ -6,7 +6,8 @@ use super::table::{Cell, Table, to_host, with_parameters};
 use crate::http::shared::Seen;
 use askama::Template;
 use planning::fleet::views::{
-    Cause, EventsView, FailureGroup, FailuresView, HostVerdictView, HostsView, MaintenanceView, StatusParts, StatusView,
+    Cause, EventsView, FailureGroup, FailuresView, HostVerdictView, HostsView, MaintenanceView, StatusParts,
+    StatusView,
 };
 use planning::fleet::{Fleet, FleetState};
 use planning::incidents::OpenIncident;
@@ -178,9 +179,10 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
         Table::new(
             ("down", "Services that do not work"),
             &["Check", "Host", "Output"],
-            status.down.iter().map(|down| {
-                [Cell::text(&down.check), Cell::host(&down.host), Cell::text(&down.line)]
-            }),
+            status
+                .down
+                .iter()
+                .map(|down| [Cell::text(&down.check), Cell::host(&down.host), Cell::text(&down.line)]),
         ),
         Table::new(
             ("silent", "Services that went silent"),

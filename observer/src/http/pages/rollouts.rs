@@ -69,7 +69,10 @@ impl Present {
             RolloutWord::Refused => ("refused", &["orchestrate policy show"]),
             RolloutWord::Halted => (
                 "halted",
-                &["orchestrate rollout resume --reason REASON", "orchestrate rollout rollback --reason REASON"],
+                &[
+                    "orchestrate rollout resume --reason REASON",
+                    "orchestrate rollout rollback --reason REASON",
+                ],
             ),
             RolloutWord::Frozen => ("frozen", &["orchestrate freezes"]),
             RolloutWord::GoesOn => ("goes on", &["orchestrate rollout status --watch", "orchestrate plan"]),

@@ -91,7 +91,8 @@ impl ServicePage {
         let instance = |found: &InstanceView| {
             let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
             let tags: Vec<&str> = found.tags.iter().map(|tag| tag.as_str()).collect();
-            let meta: Vec<String> = found.meta.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let meta: Vec<String> =
+                found.meta.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let reason = found.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
             [
                 Cell::host(&found.host),

@@ -2,11 +2,14 @@
 
 use super::marks::shape;
 use askama::Template;
+use planning::text::cut_to;
 use schema::names::{HostName, ServiceName};
 use schema::verdict::VerdictKind;
 
 /// Most rows of a table. A page says how many are missing, and the JSON has all of them.
 pub(super) const ROWS_MAX: usize = 200;
+/// Most characters of a text in a cell.
+const TEXT_MAX: usize = 300;
 /// Most hosts that a cell names.
 const NAMED_MAX: usize = 2;
 
@@ -76,8 +79,21 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    pub(super) fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
+    /// Text, cut if it is long. The page of a host and the JSON have all of it.
+    pub(super) fn text(text: impl AsRef<str>) -> Self {
+        Self::Text(cut_to(text.as_ref(), TEXT_MAX))
+    }
+
+    /// Returns the kind of value, for the look of a table.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "text",
+            Self::Number(_) => "count",
+            Self::Time(_) => "at",
+            Self::Link { .. } | Self::Hosts { .. } => "names",
+            Self::Verdict(_) => "mark",
+            Self::Command(_) => "commands",
+        }
     }
 
     pub(super) fn number(number: usize) -> Self {

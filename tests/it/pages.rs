@@ -1,0 +1,249 @@
+//! The pages of the observer in a real browser.
+
+use crate::contract::fleet::{FLEET, fill};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tests::browser::{Browser, ENTER, TAB};
+use tests::etcd::Etcd;
+use tests::observer::Observer;
+use tests::store::Store;
+use tests::wait;
+
+/// The views, and one page of a host and of a service each.
+const PAGES: [&str; 7] =
+    ["/", "/rollouts", "/services", "/services/web", "/events", "/hosts", "/hosts/web-2"];
+
+/// Text that somebody may write to do harm.
+const HOSTILE: &str = "</td><script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\"> \
+    \u{1b}[2J \u{202e}drawkcab javascript:alert(1)";
+
+/// Puts a fleet with one of everything, in which others have written what they want.
+fn fill_with_hostile_text(store: &Store) {
+    fill(store, &FLEET);
+    let long = "x".repeat(16 * 1024);
+    let record = json!({
+        "format": 1, "at": 1_416_300_000, "version": "43", "code": 1,
+        "reason": format!("{HOSTILE} {long}"), "cause": {"fingerprint": "f1-00000000000a", "line": HOSTILE},
+    });
+    store.put("/status/validation/failed/web-2", &record.to_string());
+    let report = json!({
+        "format": 1, "at": 1_416_300_000, "write_id": "w1", "phase": "apply",
+        "verdict": {"verdict": "running", "version": "43"}, "target": {"version": "43", "revision": 2},
+        "installed": "42",
+        "plan": {"phase": "apply", "actions": [], "because": {"reason": "attempt_under_way"}},
+        "store": {"lineage": "abc", "epoch": 3}, "log": [HOSTILE, long],
+    });
+    store.put("/orchestrate/reports/web-2", &report.to_string());
+    let service = json!({
+        "format": 1, "host": "web-1", "addresses": ["10.0.0.1"], "port": 80, "tags": ["<b>"],
+        "meta": {"note": HOSTILE, "long": "y".repeat(12 * 1024)},
+    });
+    store.put("/available_services/web/web-1", &service.to_string());
+    store.put("/orchestrate/health/web/web-1", "passing");
+    let freeze = json!({"format": 1, "by": HOSTILE, "at": 1_416_300_000, "reason": HOSTILE});
+    store.put("/orchestrate/freezes/role/db/t1", &freeze.to_string());
+}
+
+fn url(observer: &Observer, path: &str) -> String {
+    format!("http://{}{path}", observer.address())
+}
+
+/// Signs in by the link that has the token in its fragment.
+fn sign_in(browser: &Browser, observer: &Observer) {
+    browser.go(&url(observer, &format!("/#t={}", observer.token())));
+    browser.wait_for("the first page is shown", "return document.querySelector('#counts') !== null");
+}
+
+/// Returns what is wide enough to make a page scroll sideways.
+fn too_wide(browser: &Browser) -> Value {
+    browser.script(
+        "const limit = document.documentElement.clientWidth;
+         return document.documentElement.scrollWidth <= limit ? [] :
+           [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > limit + 1)
+             .map((e) => e.tagName + '.' + e.className).slice(0, 10);",
+    )
+}
+
+#[test]
+fn a_person_finds_what_is_wrong_in_a_browser() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill_with_hostile_text(&store);
+    let observer = Observer::of(&etcd.endpoints());
+    let browser = Browser::start();
+
+    // Who has no token sees nothing, and a wrong one is refused.
+    browser.go(&url(&observer, "/hosts/web-2"));
+    browser.wait_for_text("Sign in");
+    browser.go(&url(&observer, "/#t=wrong"));
+    browser.wait_for_text("The token of this link is not accepted.");
+    sign_in(&browser, &observer);
+    assert_eq!(browser.url(), url(&observer, "/"), "the token does not stay in the address");
+    assert_eq!(browser.script("return document.cookie"), "", "scripts cannot read the cookie");
+    browser.wait_for_text("live, ");
+    browser.screenshot("now");
+
+    // Each count is within six stops.
+    browser.press(TAB);
+    browser.press(ENTER);
+    let focused = || browser.script("return document.activeElement.getAttribute('href')");
+    let counts = browser
+        .script("return [...document.querySelectorAll('#counts a')].map((a) => a.getAttribute('href'))");
+    let counts = counts.as_array().expect("a list");
+    assert!(counts.len() > 2, "{counts:?}");
+    for (number, expected) in counts.iter().enumerate() {
+        assert_eq!(focused(), *expected, "count {number}");
+        browser.press(TAB);
+    }
+    assert!(counts.len() <= 6, "{counts:?}");
+
+    // From a cause to its hosts, to a host, to what it said last.
+    browser.click("#counts a.failed");
+    browser.wait_for_text("verdict failed");
+    browser.click("#hosts tbody a");
+    browser.wait_for("a page of a host", "return location.pathname.startsWith('/hosts/')");
+    browser.press("/");
+    browser.press("web-2");
+    browser.press(ENTER);
+    browser.wait_for("the host is found", "return location.pathname === '/hosts/web-2'");
+    browser.wait_for_text("orchestrate why web-2");
+
+    // No text of others does anything on any page, and nothing makes a page scroll sideways on a small screen.
+    browser.messages();
+    for width in [1280, 640, 320] {
+        browser.resize(width, 900);
+        for path in PAGES {
+            browser.go(&url(&observer, path));
+            browser.wait_for_text("live, ");
+            assert_eq!(too_wide(&browser), json!([]), "{path} with {width} pixels");
+            let title = browser.script("return document.title");
+            assert!(title.as_str().is_some_and(|title| title.ends_with(" · orchestrate")), "{path}: {title}");
+            let text = browser.text();
+            assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'), "{path}");
+        }
+        browser.screenshot(&format!("host-{width}"));
+    }
+    assert!(browser.text().contains("<script>"), "hostile text is shown as text: {}", browser.text());
+    assert_eq!(browser.messages(), Vec::<String>::new());
+    // The policy does refuse what it should, so its silence means something.
+    browser.script(
+        "const image = new Image(); image.src = 'http://127.0.0.1:9/planted'; document.body.append(image);",
+    );
+    let refused = || {
+        Some(browser.messages()).filter(|found| found.iter().any(|m| m.contains("Content Security Policy")))
+    };
+    wait::until("a planted violation is reported", refused, || browser.text());
+    let written = browser.script(
+        "try { document.body.innerHTML = '<b>'; return 'written'; } catch (error) { return error.name; }",
+    );
+    assert_eq!(written, "TypeError", "text does not become HTML but by the policy of the page");
+
+    browser.resize(1280, 900);
+    browser.devtools(
+        "Emulation.setEmulatedMedia",
+        &json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]}),
+    );
+    browser.go(&url(&observer, "/"));
+    let back = browser.script("return getComputedStyle(document.body).backgroundColor");
+    assert_eq!(back, "rgb(20, 23, 27)", "dark");
+    browser.screenshot("now-dark");
+}
+
+#[test]
+fn a_page_follows_the_store_and_says_how_old_it_is() {
+    let mut etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let observer = Observer::of(&etcd.endpoints());
+    let browser = Browser::start();
+    sign_in(&browser, &observer);
+    // Eight tabs work, though a browser has six connections for one server.
+    for _ in 1..8 {
+        browser.new_tab();
+        browser.go(&url(&observer, "/"));
+        browser.wait_for_text("live, ");
+    }
+    let tabs = browser.tabs();
+    assert_eq!(tabs.len(), 8);
+    for tab in &tabs {
+        browser.show_tab(tab);
+        browser.script("window.isSamePage = true");
+    }
+    store.put("/current_version", "44");
+    for tab in &tabs {
+        browser.show_tab(tab);
+        browser.wait_for_text("run 44");
+        assert_eq!(
+            browser.script("return window.isSamePage"),
+            true,
+            "a page changes without being loaded again"
+        );
+    }
+
+    // What was chosen stays chosen when the content changes.
+    browser.script("document.querySelector('#counts a').focus()");
+    store.put("/current_version", "45");
+    browser.wait_for_text("run 45");
+    assert_eq!(browser.script("return document.activeElement.parentElement.parentElement.id"), "counts");
+
+    // The observer ends and comes back.
+    observer.signal(Signal::KILL);
+    browser.wait_for_text("the observer does not answer");
+    assert!(browser.text().contains("run 45"), "what was known stays");
+    let observer = observer.again();
+    browser.wait_for("the band goes away", "return document.querySelector('#band').hidden");
+    store.put("/current_version", "46");
+    browser.wait_for_text("run 46");
+
+    // The store goes away and comes back.
+    drop(store);
+    etcd.kill_member(0);
+    let limit = wait::DEADLINE * 2;
+    let says_away = || Some(()).filter(|()| browser.text().contains("the store is away"));
+    wait::until_within(limit, "the page says that the store is away", says_away, || browser.text());
+    assert_eq!(browser.script("return document.body.classList.contains('stale')"), true);
+    let age = || browser.script("return document.querySelector('#band').textContent.split(':')[0]");
+    let before = age();
+    wait::until("the age grows", || Some(()).filter(|()| age() != before), || browser.text());
+    browser.screenshot("stale");
+    etcd.start_member(0);
+    let is_back =
+        || Some(()).filter(|()| browser.script("return document.querySelector('#band').hidden") == true);
+    wait::until_within(limit, "the page is fresh again", is_back, || {
+        format!("{}\n{}", browser.text(), observer.log())
+    });
+}
+
+#[test]
+fn pages_need_no_script() {
+    let etcd = Etcd::single();
+    fill_with_hostile_text(&etcd.store());
+    let observer = Observer::of(&etcd.endpoints());
+    let browser = Browser::start();
+    browser.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": true}));
+    browser.go(&url(&observer, "/"));
+    browser.click("input[name=token]");
+    browser.press("wrong");
+    browser.press(ENTER);
+    browser.wait_for_text("This is not the token.");
+    browser.click("input[name=token]");
+    browser.press(&observer.token());
+    browser.press(ENTER);
+    browser.wait_for_text("need you");
+    for (path, text) in [
+        ("/", "Hosts that are not ok"),
+        ("/rollouts", "No rollout"),
+        ("/services", "All services"),
+        ("/services/web", "1 of 1 functional"),
+        ("/events", "is an act of a command"),
+        ("/hosts?verdict=failed&role=", "verdict failed"),
+        ("/hosts/web-2", "orchestrate logs web-2"),
+        ("/hosts/nobody", "host nobody is not known"),
+        ("/hosts?colour=red", "unknown parameter"),
+        ("/search?q=WEB", "web-1"),
+    ] {
+        browser.go(&url(&observer, path));
+        browser.wait_for_text(text);
+        browser.wait_for_text("live, ");
+    }
+}
