@@ -22,6 +22,7 @@ use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
 use planning::settings::ObserverSettings;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use token::TokenFile;
@@ -32,11 +33,15 @@ use tokio::task::JoinSet;
 /// How long open requests may delay the end.
 const HTTP_DRAIN: Duration = Duration::from_secs(2);
 
-/// Runs until `stopped` resolves.
+/// Runs until `stopped` resolves. Calls back with the address as soon as it listens.
 ///
 /// # Errors
 /// Returns an error if the settings cannot be used, if the address is in use, or if a part of the observer ends before.
-pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) -> Result<()> {
+pub async fn run(
+    settings: ObserverSettings,
+    started: impl FnOnce(SocketAddr),
+    stopped: impl Future<Output = ()>,
+) -> Result<()> {
     let session = ReadOnlySession::new(config::session(&settings)?)?;
     let notifier = Notifier::new(settings.notify)?;
     let incidents = KeptIncidents::open_file(&settings.state_directory, notifier.receivers());
@@ -68,6 +73,7 @@ pub async fn run(settings: ObserverSettings, stopped: impl Future<Output = ()>) 
     if let Some(token) = token {
         tasks.spawn(token.watch());
     }
+    started(address);
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "observer starts");
     // Nobody waits for the answer of the service manager.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

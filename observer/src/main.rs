@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use observer::{config, logging, run};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,6 +19,9 @@ struct Arguments {
     /// Check the settings and exit: 0 if they are right, 1 if not.
     #[arg(long)]
     check_config: bool,
+    /// Run for another program: print the address on standard output, and stop at the end of standard input.
+    #[arg(long)]
+    attached: bool,
 }
 
 fn main() -> ExitCode {
@@ -48,11 +52,17 @@ fn main() -> ExitCode {
                 (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let stopped = async {
                 tokio::select! {
+                    () = end_of_input(), if arguments.attached => {}
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
             };
-            run(settings, stopped).await
+            let started = |address: SocketAddr| {
+                if arguments.attached {
+                    print_address(address);
+                }
+            };
+            run(settings, started, stopped).await
         });
         // A request to a receiver that does not answer must not delay the end. Its message is kept.
         runtime.shutdown_background();
@@ -65,6 +75,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Resolves when nobody holds the other end of standard input any more.
+async fn end_of_input() {
+    let read = || std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+    // An input that cannot be read has ended too.
+    let _ = tokio::task::spawn_blocking(read).await;
+}
+
+#[allow(clippy::print_stdout, reason = "the program that runs this one reads it")]
+fn print_address(address: SocketAddr) {
+    println!("http://{address}");
 }
 
 #[allow(clippy::print_stderr, reason = "the one place where this program speaks before or after logging")]

@@ -110,6 +110,8 @@
         waiting = content;
         offer();
       }
+      // An answer that takes long to make may be of an earlier revision.
+      if (content && seen && content.dataset.revision !== String(seen.revision)) again = true;
     } catch {
       // The stream says whether the observer answers.
     } finally {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use tests::answers::directory;
 
-/// Verbs whose answer is not JSON: a script, files, or what their command prints.
-const WITHOUT: [&str; 3] = ["completion", "enroll", "with-claim"];
+/// Verbs whose answer is not JSON: a script, files, an address, or what their command prints.
+const WITHOUT: [&str; 4] = ["completion", "enroll", "ui", "with-claim"];
 
 fn schemas() -> BTreeMap<String, Value> {
     let read = |entry: Result<fs::DirEntry, _>| {

@@ -38,6 +38,7 @@ mod services;
 mod status;
 mod store;
 mod trigger;
+mod ui;
 mod values;
 mod verbs;
 mod verification;
@@ -76,6 +77,7 @@ pub(crate) fn run(
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
         Verb::WithClaim(options) => with_claim::with_claim(options, settings),
+        Verb::Ui(options) => ask(settings, most, false, output, |store, _| Box::pin(ui::ui(options, store))),
         Verb::Lint(options) => lint::lint_files(options, output),
         Verb::Enroll(options) => enroll::enroll(options, &settings.session.namespace, output),
         Verb::Bootstrap(options) => ask(settings, most, false, output, |store, output| {

@@ -10,8 +10,8 @@ use super::store::StoreVerb;
 use super::values::ValuesVerb;
 use super::{
     bootstrap, claims, desired, discovery_token, enroll, events, failures, freezes, host_config, hosts, lint,
-    local, logs, maintenance, one_shot, plan, retry, running, services, status, trigger, verify_hosts, why,
-    with_claim,
+    local, logs, maintenance, one_shot, plan, retry, running, services, status, trigger, ui, verify_hosts,
+    why, with_claim,
 };
 use crate::manual::Manual;
 use clap::Subcommand;
@@ -34,6 +34,7 @@ pub(crate) enum Verb {
     LocalVersion(local::LocalVersion),
     #[command(name = "with-claim", alias = "with_claim")]
     WithClaim(with_claim::WithClaim),
+    Ui(ui::Ui),
     Lint(lint::Lint),
     Bootstrap(bootstrap::Bootstrap),
     Enroll(enroll::Enroll),

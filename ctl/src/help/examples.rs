@@ -191,6 +191,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("store show", &[("orchestrate store show", "lineage, members and alarms of the store")]),
     ("store accept", &[("orchestrate store accept --version v42", "go on after a restore, at v42")]),
+    ("ui", &[("orchestrate ui", "print the address of a page that shows the fleet")]),
     (
         "bootstrap",
         &[

@@ -1,6 +1,6 @@
 //! Who may look, and the headers that keep a browser from giving answers to others.
 
-use super::{cookie, pages, session};
+use super::{cookie, pages};
 use crate::clock::now;
 use crate::token::{Accepted, TokenDigest};
 use axum::extract::{Request, State};
@@ -9,6 +9,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
+/// Where the token is traded for a cookie.
+pub(super) const SESSION_PATH: &str = "/v1/session";
 /// The type of a form (WHATWG HTML, section 4.10.21.7).
 const FORM: &str = "application/x-www-form-urlencoded";
 
@@ -134,7 +136,7 @@ fn is_for_everybody(request: &Request) -> bool {
     let path = request.uri().path();
     match *request.method() {
         Method::GET => pages::is_public(path),
-        Method::POST => path == session::PATH && is_form,
+        Method::POST => path == SESSION_PATH && is_form,
         _ => false,
     }
 }

@@ -16,7 +16,7 @@ mod stream;
 
 use crate::observed::SharedFleet;
 use crate::token::Accepted;
-use access::{Access, add_headers, require_access};
+use access::{Access, SESSION_PATH, add_headers, require_access};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -58,7 +58,7 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
         ("/v1/schema/{name}", get(openapi::schema)),
         ("/v1/services", get(fleet::services)),
         ("/v1/services/{service}", get(fleet::service)),
-        (session::PATH, post(session::open)),
+        (SESSION_PATH, post(session::open)),
         ("/v1/status", get(fleet::status)),
         ("/v1/stream", get(stream::stream)),
         ("/v1/unaccounted", get(fleet::unaccounted)),

@@ -10,8 +10,6 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use std::sync::Arc;
 
-/// The path of this.
-pub(super) const PATH: &str = "/v1/session";
 /// The field of the form that has the token.
 const FIELD: &str = "token";
 

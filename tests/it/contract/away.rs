@@ -29,6 +29,7 @@ fn without_an_answer() -> Vec<Row> {
             .remembered("43"),
         row("looking only", "pending_update --peek", 2, NOT_READ).installed("42"),
         row("a command needs an agent", "with-claim -- true", 2, "").says("no agent listens on"),
+        row("a page needs a store that can be read", "ui", 2, ""),
         row("the file is here", "local_version", 0, "42\n").installed("42"),
         row("the file is written here", "local_version 43", 0, "43\n").installed("42"),
         row("a result cannot be told", "update_own_status puppet 0", 2, ""),

@@ -24,6 +24,7 @@ fn wrong_usage() -> Vec<Row> {
         "ping pong",
         "pending_update 43",
         "local_version 43 44",
+        "ui --listen 70000",
         "with-claim",
         "with-claim --for soon true",
         "with-claim --wait soon true",

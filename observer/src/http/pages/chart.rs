@@ -22,16 +22,22 @@ pub(super) struct Chart {
     /// When the rollout was halted, as a place in the drawing.
     halted: Option<i64>,
     proven: usize,
-    hosts: usize,
     from: String,
     to: String,
 }
 
 impl Chart {
+    fn caption(&self) -> String {
+        if self.proven == 1 {
+            "1 host was proven".into()
+        } else {
+            format!("{} hosts were proven", self.proven)
+        }
+    }
+
     /// Returns the drawing; `None` before the first proof.
     pub(super) fn new(
         (order, began): (InstructionOrder, EpochSeconds),
-        hosts: usize,
         found: &KeySnapshot,
         now: EpochSeconds,
     ) -> Option<Self> {
@@ -47,19 +53,19 @@ impl Chart {
         // The clocks of hosts may differ.
         let end = ended.map_or(now, |ended| ended.at).0.max(*proofs.last()?).max(began.0.saturating_add(1));
         let x = |at: i64| (at.clamp(began.0, end) - began.0) * WIDTH / (end - began.0);
-        let all = i64::try_from(hosts.max(proofs.len())).ok()?;
-        let y = |count: i64| HEIGHT - count * HEIGHT / all.max(1);
+        // Hosts that had the version before needed no proof.
+        let all = i64::try_from(proofs.len()).ok()?;
+        let y = |count: i64| HEIGHT - count * HEIGHT / all;
         let mut points = vec![format!("0,{HEIGHT}")];
         for (count, at) in (0..).zip(&proofs) {
             points.push(format!("{},{}", x(*at), y(count)));
             points.push(format!("{},{}", x(*at), y(count + 1)));
         }
-        points.push(format!("{WIDTH},{}", y(i64::try_from(proofs.len()).ok()?)));
+        points.push(format!("{WIDTH},{}", y(all)));
         Some(Self {
             points: points.join(" "),
             halted: halt.map(|halt| x(halt.at.0)),
             proven: proofs.len(),
-            hosts,
             from: rfc3339(began)?,
             to: rfc3339(EpochSeconds(end))?,
         })

@@ -1,6 +1,5 @@
 //! What is around every page: the views, the search, and how fresh the page is.
 
-use super::View;
 use crate::clock::now;
 use crate::http::health::{HealthView, health_of};
 use crate::http::shared::Shared;
@@ -21,6 +20,21 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Number of characters of the lineage that tell fleets apart.
 const LINEAGE_SHOWN: usize = 8;
 const END: &str = "</main>\n</body>\n</html>\n";
+
+/// What the frame of a page shows.
+pub(super) struct View<'a> {
+    /// The path of the view to which the page belongs.
+    pub(super) path: &'static str,
+    pub(super) title: &'a str,
+    /// What was searched.
+    pub(super) query: &'a str,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(path: &'static str, title: &'a str) -> Self {
+        Self { path, title, query: "" }
+    }
+}
 
 /// The begin of every page.
 #[derive(Template)]

@@ -148,7 +148,7 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
         Table::new(
             ("out-of-use", "Out of use"),
             &["Host", "Service", "How", "Since", "Reason"],
-            view.maintenance.iter().map(super::now::out_of_use),
+            view.maintenance.iter().map(super::now::maintenance_row),
         ),
         super::events::table(("events", "Events"), events.iter().rev())
             .json(super::table::with_parameters("/v1/events", [("host", host.as_str())])),

@@ -27,6 +27,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, get};
 use events::EventsPage;
+use frame::View;
 use groups::GroupBy;
 use host::HostPage;
 use hosts::HostsPage;
@@ -52,21 +53,6 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<Shared>); 11] {
         ("/services", get(services_page)),
         ("/services/{service}", get(service_page)),
     ]
-}
-
-/// What the frame of a page shows.
-struct View<'a> {
-    /// The path of the view to which the page belongs.
-    path: &'static str,
-    title: &'a str,
-    /// What was searched.
-    query: &'a str,
-}
-
-impl<'a> View<'a> {
-    fn new(path: &'static str, title: &'a str) -> Self {
-        Self { path, title, query: "" }
-    }
 }
 
 /// Shows a page whose parameters were understood, or says what is wrong with them.

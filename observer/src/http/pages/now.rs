@@ -212,14 +212,14 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
         Table::new(
             ("out-of-use", "Out of use"),
             &["Host", "Service", "How", "Since", "Reason"],
-            status.maintenance.iter().map(out_of_use),
+            status.maintenance.iter().map(maintenance_row),
         ),
     ];
     tables.into_iter().filter(|table| !table.is_left_out()).collect()
 }
 
 /// Returns a row about a host or service that an operator took out of use.
-pub(super) fn out_of_use(found: &MaintenanceView) -> [Cell; 5] {
+pub(super) fn maintenance_row(found: &MaintenanceView) -> [Cell; 5] {
     [
         Cell::host(&found.host),
         Cell::text(found.service.as_ref().map_or("all", |service| service.as_str())),

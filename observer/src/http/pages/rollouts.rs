@@ -53,7 +53,7 @@ impl RolloutsPage {
             ]
         };
         let header = &["Version", "At", "By", "Failed", "Outcome", "Reason"];
-        let history = Table::new(("history", "Rollouts before"), header, history.rollouts.iter().map(row));
+        let history = Table::new(("history", "All rollouts"), header, history.rollouts.iter().map(row));
         Self { present: present.map(|present| Present::new(&present, seen)), history }
     }
 }
@@ -63,7 +63,6 @@ impl Present {
         let (found, now) = (seen.found(), seen.now);
         let status = RolloutStatus::new(present, found, now);
         let order = present.instruction.order;
-        let hosts = status.stages.iter().map(|stage| stage.host_count).sum();
         let (state, commands): (_, &[&str]) = match status.state {
             RolloutWord::Ended => ("ended", &["orchestrate rollout status"]),
             RolloutWord::Refused => ("refused", &["orchestrate policy show"]),
@@ -96,7 +95,7 @@ impl Present {
             limits,
             outlook: status.outlook.to_string(),
             waits_for: Cell::Hosts { named, more, to: "/hosts?sort=verdict".into() },
-            chart: Chart::new((order, status.at), hosts, found, now),
+            chart: Chart::new((order, status.at), found, now),
             commands,
             tables: tables(&status, seen),
             status,
