@@ -203,13 +203,15 @@
     let cell = 0;
     for (const [verdict, count] of counts) {
       const name = verdict === 'suspect' ? 'failed' : verdict;
-      context.fillStyle = style.getPropertyValue(name === 'ok' ? '--line' : `--${name}`);
+      const isVersion = /^\d+$/.test(name);
+      context.fillStyle = style.getPropertyValue(isVersion ? '--front' : name === 'ok' ? '--line' : `--${name}`);
+      context.globalAlpha = isVersion ? Math.max(0.25, 1 - name * 0.15) : 1;
       for (let number = 0; number < Number(count); number += 1, cell += 1) {
         const x = (cell % columns) * size;
         const y = Math.floor(cell / columns) * size;
         if (name === 'ok') context.fillRect(x + size * 0.3, y + size * 0.3, size * 0.4, size * 0.4);
         else if (size < 9) context.fillRect(x, y, size - 1, size - 1);
-        else context.fillText(SHAPES[name] || '?', x + size / 2, y + size / 2);
+        else context.fillText(isVersion ? name : SHAPES[name] || '?', x + size / 2, y + size / 2);
       }
     }
     canvas.onclick = (event) => {

@@ -64,6 +64,28 @@ fn too_wide(browser: &Browser) -> Value {
     )
 }
 
+/// The rules of axe-core for accessibility, a file of another licence: `make test-long` brings it and names it.
+struct Rules(Option<String>);
+
+impl Rules {
+    fn read() -> Self {
+        let file = std::env::var_os("ORCHESTRATE_TEST_AXE");
+        Self(file.map(|file| std::fs::read_to_string(file).expect("axe-core")))
+    }
+
+    /// Asserts which rules the page breaks, if the rules are here.
+    fn assert_broken(&self, browser: &Browser, expected: &[&str]) {
+        let Some(rules) = &self.0 else { return };
+        browser.script(rules);
+        let broken = browser.script(
+            "return axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})
+               .then((result) => result.violations.map((found) =>
+                 found.id + ': ' + found.nodes.map((node) => node.target).join(' ')))",
+        );
+        assert_eq!(broken, json!(expected), "{}", browser.url());
+    }
+}
+
 #[test]
 fn a_person_finds_what_is_wrong_in_a_browser() {
     let etcd = Etcd::single();
@@ -75,6 +97,8 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     // Who has no token sees nothing, and a wrong one is refused.
     browser.go(&url(&observer, "/hosts/web-2"));
     browser.wait_for_text("Sign in");
+    let rules = Rules::read();
+    rules.assert_broken(&browser, &[]);
     browser.go(&url(&observer, "/#t=wrong"));
     browser.wait_for_text("The token of this link is not accepted.");
     sign_in(&browser, &observer);
@@ -120,6 +144,7 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
             assert!(title.as_str().is_some_and(|title| title.ends_with(" · orchestrate")), "{path}: {title}");
             let text = browser.text();
             assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'), "{path}");
+            rules.assert_broken(&browser, &[]);
         }
         browser.screenshot(&format!("host-{width}"));
     }
@@ -147,6 +172,10 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     let back = browser.script("return getComputedStyle(document.body).backgroundColor");
     assert_eq!(back, "rgb(20, 23, 27)", "dark");
     browser.screenshot("now-dark");
+    rules.assert_broken(&browser, &[]);
+    // The rules do find what is wrong.
+    browser.script("document.documentElement.lang = ''");
+    rules.assert_broken(&browser, &["html-has-lang: html"]);
 }
 
 #[test]
@@ -186,10 +215,18 @@ fn a_page_follows_the_store_and_says_how_old_it_is() {
     browser.wait_for_text("run 45");
     assert_eq!(browser.script("return document.activeElement.parentElement.parentElement.id"), "counts");
 
+    // A table does not change under the pointer, and says that there is something new.
+    browser.point_at("#causes tbody tr");
+    store.put("/current_version", "47");
+    browser.wait_for_text("Show what is new");
+    assert!(browser.text().contains("run 45"), "{}", browser.text());
+    browser.click("#news button");
+    browser.wait_for_text("run 47");
+
     // The observer ends and comes back.
     observer.signal(Signal::KILL);
     browser.wait_for_text("the observer does not answer");
-    assert!(browser.text().contains("run 45"), "what was known stays");
+    assert!(browser.text().contains("run 47"), "what was known stays");
     let observer = observer.again();
     browser.wait_for("the band goes away", "return document.querySelector('#band').hidden");
     store.put("/current_version", "46");

@@ -123,11 +123,22 @@ impl Browser {
         self.post("actions", &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}));
     }
 
+    fn element(&self, selector: &str) -> Value {
+        self.post("element", &json!({"using": "css selector", "value": selector}))
+    }
+
     /// Clicks on the first element that a CSS selector finds.
     pub fn click(&self, selector: &str) {
-        let found = self.post("element", &json!({"using": "css selector", "value": selector}));
+        let found = self.element(selector);
         let id = found.as_object().and_then(|found| found.values().next()).and_then(Value::as_str);
         self.post(&format!("element/{}/click", id.expect("an element")), &json!({}));
+    }
+
+    /// Moves the pointer to the first element that a CSS selector finds.
+    pub fn point_at(&self, selector: &str) {
+        let step =
+            json!({"type": "pointerMove", "origin": self.element(selector), "x": 0, "y": 0, "duration": 0});
+        self.post("actions", &json!({"actions": [{"type": "pointer", "id": "mouse", "actions": [step]}]}));
     }
 
     /// Sets the size of the window.

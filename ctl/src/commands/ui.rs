@@ -23,6 +23,10 @@ use tokio::signal::unix::{SignalKind, signal};
 /// from the PATH could be anybody's.
 const PLACES: [&str; 2] = ["orchestrate-observer", "../sbin/orchestrate-observer"];
 
+/// What the observer need not inherit: its settings have it.
+const SECRET_VARIABLES: [&str; 4] =
+    ["ORCHESTRATE_USER", "ORCHESTRATE_PASSWORD", "ETCDCTL_USER", "ETCDCTL_PASSWORD"];
+
 /// Show the fleet in a browser on this machine
 #[derive(Debug, Args)]
 pub(crate) struct Ui {
@@ -52,6 +56,7 @@ pub(super) async fn ui(options: Ui, store: &Store<'_>) -> Result<Exit, Failure> 
     let interrupted = interrupted().context("signals")?;
     let mut command = Command::new(program);
     command.arg("--attached").arg("--config").arg(&file);
+    SECRET_VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
     // It ends at the end of its input, so it ends with this command, however that ends.
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
     let child = child.with_context(|| program.display().to_string())?;

@@ -22,7 +22,7 @@ pub(super) fn refused_for_now(why: &str) -> ErrorResponse {
 }
 
 /// Refuses a parameter that the path does not know.
-fn unknown(name: &str, known: &[&str]) -> ErrorResponse {
+pub(super) fn unknown(name: &str, known: &[&str]) -> ErrorResponse {
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     refused(format!("unknown parameter {}; known here: {known}", quoted(name)))
 }
@@ -139,7 +139,8 @@ fn flag(name: &str, value: &str) -> Result<bool, ErrorResponse> {
     }
 }
 
-fn one_of<T: Copy>(
+/// Reads a parameter that is one of these words.
+pub(super) fn one_of<T: Copy>(
     name: &str,
     value: &str,
     all: &[T],

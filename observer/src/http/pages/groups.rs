@@ -2,6 +2,8 @@
 
 use super::marks::{ORDER, place};
 use super::table::with_parameters;
+use crate::http::parameters::{Parameters, one_of, unknown};
+use http_server::ErrorResponse;
 use planning::fleet::views::ListedHost;
 use schema::verdict::VerdictKind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +29,14 @@ impl GroupBy {
             "role" => Self::Role,
             "group" => Self::Group,
             label => Self::Label(label.strip_prefix("label:").unwrap_or(label).to_owned()),
+        }
+    }
+
+    /// Returns the word of the parameter.
+    pub(super) fn word(&self) -> String {
+        match self {
+            Self::Role | Self::Group => self.name().to_owned(),
+            Self::Label(label) => format!("label:{label}"),
         }
     }
 
@@ -63,6 +73,48 @@ impl GroupBy {
     }
 }
 
+/// What the cells of a group show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Fill {
+    #[default]
+    Verdict,
+    Version,
+}
+
+impl Fill {
+    pub(super) const ALL: [Self; 2] = [Self::Verdict, Self::Version];
+
+    /// Returns the word.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Verdict => "verdict",
+            Self::Version => "version",
+        }
+    }
+}
+
+/// How the first page shows the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Grouping {
+    pub(super) by: GroupBy,
+    pub(super) fill: Fill,
+}
+
+impl Grouping {
+    /// Reads the parameters of the first page.
+    pub(super) fn read(parameters: &Parameters) -> Result<Self, ErrorResponse> {
+        let mut read = Self::default();
+        for (name, value) in parameters {
+            match name.as_str() {
+                "by" => read.by = GroupBy::read(value),
+                "fill" => read.fill = one_of(name, value, &Fill::ALL, Fill::as_str)?,
+                _ => return Err(unknown(name, &["by", "fill"])),
+            }
+        }
+        Ok(read)
+    }
+}
+
 /// How many hosts of a group have a verdict.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct VerdictCount {
@@ -87,10 +139,19 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Returns what a script draws a cell for each host from: verdicts with their numbers.
-    pub(super) fn cells(&self) -> String {
-        let of = |found: &VerdictCount| format!("{}:{}", found.verdict, found.count);
-        self.verdicts.iter().map(of).collect::<Vec<_>>().join(" ")
+    /// Returns what a script draws a cell for each host from: verdicts with their numbers, or versions by their places
+    /// in a list.
+    pub(super) fn cells(&self, fill: &Fill, versions: &[String]) -> String {
+        let verdict = |found: &VerdictCount| format!("{}:{}", found.verdict, found.count);
+        let version = |(version, count): &(String, usize)| {
+            let place = versions.iter().position(|known| known == version).unwrap_or(versions.len());
+            format!("{place}:{count}")
+        };
+        let cells: Vec<String> = match fill {
+            Fill::Verdict => self.verdicts.iter().map(verdict).collect(),
+            Fill::Version => self.versions.iter().map(version).collect(),
+        };
+        cells.join(" ")
     }
 
     /// Returns the versions with their numbers in words.
@@ -139,14 +200,31 @@ fn group(name: Option<String>, hosts: &[&ListedHost], by: &GroupBy) -> Group {
     Group { to: to(None), host_count: hosts.len(), verdicts, versions, name }
 }
 
+/// Returns the versions of all groups, the most frequent first.
+pub(super) fn versions(groups: &[Group]) -> Vec<String> {
+    let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
+    for (version, count) in groups.iter().flat_map(|group| &group.versions) {
+        *counts.entry(version).or_default() += count;
+    }
+    let mut versions: Vec<(&String, usize)> = counts.into_iter().collect();
+    versions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    versions.into_iter().take(VERSIONS_MAX).map(|(version, _)| version.clone()).collect()
+}
+
 /// Returns by what the hosts can be grouped: where that leads, and what people read.
-pub(super) fn ways(hosts: &[ListedHost]) -> Vec<(String, String)> {
+pub(super) fn ways(hosts: &[ListedHost], fill: Fill) -> Vec<(String, String)> {
     let labels: BTreeSet<&String> = hosts.iter().flat_map(|host| host.labels.keys()).collect();
     let labels = labels.into_iter().take(LABELS_MAX);
     let labels = labels.map(|label| (format!("label:{label}"), label.clone()));
     let own = ["role", "group"].map(|word| (word.to_owned(), word.to_owned()));
-    let to = |(word, name): (String, String)| (with_parameters("/", [("by", word.as_str())]), name);
+    let to = |(word, name): (String, String)| (to_groups(&word, fill), name);
     own.into_iter().chain(labels).map(to).collect()
+}
+
+/// Returns where the fleet is shown in these groups.
+pub(super) fn to_groups(by: &str, fill: Fill) -> String {
+    let fill = Some(("fill", fill.as_str())).filter(|_| fill != Fill::default());
+    with_parameters("/", [("by", by)].into_iter().chain(fill))
 }
 
 #[cfg(test)]
@@ -183,8 +261,10 @@ mod tests {
             host("f", None, VerdictKind::Running, "1"),
         ];
         let found = groups(&hosts, &GroupBy::Role);
-        let rows: Vec<(Option<&str>, String, String)> =
-            found.iter().map(|group| (group.name.as_deref(), group.cells(), group.versions_text())).collect();
+        let rows: Vec<(Option<&str>, String, String)> = found
+            .iter()
+            .map(|group| (group.name.as_deref(), group.cells(&Fill::Verdict, &[]), group.versions_text()))
+            .collect();
         assert_eq!(
             rows,
             [
@@ -194,7 +274,11 @@ mod tests {
             ]
         );
         assert_eq!(found[0].verdicts[0].to.as_deref(), Some("/hosts?role=web&verdict=failed"));
-        assert_eq!(ways(&hosts)[2], ("/?by=label%3Arack".to_owned(), "rack".to_owned()));
+        assert_eq!(ways(&hosts, Fill::Verdict)[2], ("/?by=label%3Arack".to_owned(), "rack".to_owned()));
+        let order = versions(&found);
+        assert_eq!(order, ["1", "2"]);
+        assert_eq!(found[2].cells(&Fill::Version, &order), "1:2 0:1");
+        assert_eq!(to_groups("role", Fill::Version), "/?by=role&fill=version");
         let racks = groups(&hosts, &GroupBy::read("label:rack"));
         assert_eq!(racks[0].to.as_deref(), Some("/hosts?label=rack%3Dr+e"));
     }

@@ -28,7 +28,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, get};
 use events::EventsPage;
 use frame::View;
-use groups::GroupBy;
+use groups::Grouping;
 use host::HostPage;
 use hosts::HostsPage;
 use http_server::ErrorResponse;
@@ -76,13 +76,13 @@ async fn show<P: Send + 'static, T: Template>(
 }
 
 async fn now_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
-    let by = read_one(&parameters, "by").map(|by| by.map(GroupBy::read).unwrap_or_default());
+    let wanted = Grouping::read(&parameters);
     let alarms = shared.fleet.alarms();
     let incidents = shared.fleet.incidents().map(|found| found.open).unwrap_or_default();
     // Incidents change without the store.
     let question = format!("now {parameters:?} {incidents:?}");
-    show(&shared, View::new("/", "Now"), (question, by), move |seen, by| {
-        Ok(NowPage::new(seen, (alarms, &incidents), &by))
+    show(&shared, View::new("/", "Now"), (question, wanted), move |seen, wanted| {
+        Ok(NowPage::new(seen, (alarms, &incidents), &wanted))
     })
     .await
 }

@@ -1,6 +1,6 @@
 //! The first page: what needs somebody now.
 
-use super::groups::{Group, GroupBy, groups, ways};
+use super::groups::{Fill, Group, Grouping, groups, to_groups, versions, ways};
 use super::marks::{needs_somebody, place, shape};
 use super::table::{Cell, Table, to_host, with_parameters};
 use crate::http::shared::Seen;
@@ -33,6 +33,11 @@ pub(super) struct NowPage {
     by: String,
     /// The other ways to group the hosts: where they lead, and by what.
     ways: Vec<(String, String)>,
+    /// What the cells show: where that leads, and whether they do now.
+    fills: Vec<(String, Fill, bool)>,
+    fill: Fill,
+    /// The versions to whose places the cells refer.
+    versions: Vec<String>,
     groups: Vec<Group>,
     unsettled: Table,
 }
@@ -48,12 +53,13 @@ impl NowPage {
     pub(super) fn new(
         seen: &Seen<'_>,
         (alarms, incidents): (Option<Vec<String>>, &[OpenIncident]),
-        by: &GroupBy,
+        Grouping { by, fill }: &Grouping,
     ) -> Self {
         let (fleet, revision) = (seen.fleet(), seen.revision());
         let parts = StatusParts::of(seen.found(), alarms, seen.now);
         let status = StatusView::new(fleet, parts, revision);
         let hosts = HostsView::new(fleet, false, revision).hosts;
+        let groups = groups(&hosts, by);
         let mut events = EventsView::read(seen.found()).events;
         let last = events.split_off(events.len().saturating_sub(ACTS_SHOWN));
         let mut notes: Vec<String> =
@@ -73,8 +79,11 @@ impl NowPage {
             acts: super::events::table(("acts", "Before that"), last.iter().rev())
                 .or_say("Nobody did anything that the store remembers."),
             by: by.name().to_owned(),
-            ways: ways(&hosts),
-            groups: groups(&hosts, by),
+            ways: ways(&hosts, *fill),
+            fills: Fill::ALL.map(|other| (to_groups(&by.word(), other), other, other == *fill)).into(),
+            fill: *fill,
+            versions: versions(&groups),
+            groups,
             unsettled: unsettled(status.not_ok),
         }
     }

@@ -66,13 +66,9 @@ impl Present {
         let (state, commands): (_, &[&str]) = match status.state {
             RolloutWord::Ended => ("ended", &["orchestrate rollout status"]),
             RolloutWord::Refused => ("refused", &["orchestrate policy show"]),
-            RolloutWord::Halted => (
-                "halted",
-                &[
-                    "orchestrate rollout resume --reason REASON",
-                    "orchestrate rollout rollback --reason REASON",
-                ],
-            ),
+            RolloutWord::Halted => {
+                ("halted", &["orchestrate rollout resume", "orchestrate rollout rollback --reason REASON"])
+            }
             RolloutWord::Frozen => ("frozen", &["orchestrate freezes"]),
             RolloutWord::GoesOn => ("goes on", &["orchestrate rollout status --watch", "orchestrate plan"]),
         };
