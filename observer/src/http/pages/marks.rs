@@ -42,9 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_verdict_has_a_place() {
+    fn every_verdict_has_a_place_and_a_shape_that_needs_no_colour() {
         for verdict in VerdictKind::ALL {
             assert!(place(verdict) < ORDER.len(), "{verdict}");
+            let same = VerdictKind::ALL.iter().filter(|other| shape(other) == shape(&verdict));
+            let both_failed = matches!(verdict, VerdictKind::Failed | VerdictKind::Suspect);
+            assert_eq!(same.count(), if both_failed { 2 } else { 1 }, "{verdict}");
         }
     }
 }

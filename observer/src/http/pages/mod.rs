@@ -79,8 +79,9 @@ async fn now_page(State(shared): State<Shared>, Query(parameters): Query<Paramet
     let wanted = Grouping::read(&parameters);
     let alarms = shared.fleet.alarms();
     let incidents = shared.fleet.incidents().map(|found| found.open).unwrap_or_default();
-    // Incidents change without the store.
-    let question = format!("now {parameters:?} {incidents:?}");
+    // Incidents open and close without the store.
+    let open: Vec<_> = incidents.iter().map(|found| (&found.incident.incident_id, found.flapping)).collect();
+    let question = format!("now {parameters:?} {open:?}");
     show(&shared, View::new("/", "Now"), (question, wanted), move |seen, wanted| {
         Ok(NowPage::new(seen, (alarms, &incidents), &wanted))
     })
