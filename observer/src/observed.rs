@@ -6,6 +6,7 @@ use etcd_session::Assembly;
 use planning::fleet::{Fleet, FleetTarget};
 use planning::incidents::OpenIncident;
 use schema::keys::{Key, Prefix};
+use schema::names::Token;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeSet;
@@ -33,6 +34,11 @@ impl Observed {
     /// Returns everything in the store.
     pub(crate) fn found(&self) -> &KeySnapshot {
         self.assembly.snapshot()
+    }
+
+    fn lineage(&self) -> Option<Token> {
+        let entry = self.found().get(&Key::Store)?;
+        Some(StoreIdentity::read(&entry.value).ok()?.lineage)
     }
 
     /// Changes the fleet as these keys have changed.
@@ -92,6 +98,8 @@ pub(crate) struct FoundIncidents {
 pub(crate) struct SharedFleet {
     observed: RwLock<Option<Observed>>,
     moment: watch::Sender<Moment>,
+    /// The lineage of the store, apart from the lock: every page shows it.
+    lineage: watch::Sender<Option<Token>>,
     /// Why the store cannot be followed.
     problem: watch::Sender<Option<String>>,
     /// The alarms of the store; `None` if they are not known.
@@ -123,14 +131,14 @@ impl SharedFleet {
 
     /// Lets clients see the state of this moment.
     pub(crate) fn set_moment(&self, moment: Moment) {
+        let lineage = self.read().as_ref().and_then(Observed::lineage);
+        self.lineage.send_if_modified(|known| std::mem::replace(known, lineage.clone()) != lineage);
         self.moment.send_replace(moment);
     }
 
     /// Returns the lineage of the store; `None` if it is not known.
-    pub(crate) fn lineage(&self) -> Option<String> {
-        let observed = self.read();
-        let entry = observed.as_ref()?.found().get(&Key::Store)?;
-        Some(StoreIdentity::read(&entry.value).ok()?.lineage.to_string())
+    pub(crate) fn lineage(&self) -> Option<Token> {
+        self.lineage.borrow().clone()
     }
 
     /// Returns the alarms of the store; `None` if they are not known.

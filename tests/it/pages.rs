@@ -36,10 +36,31 @@ fn fill_with_hostile_text(store: &Store) {
     store.put("/orchestrate/reports/web-2", &report.to_string());
     let service = json!({
         "format": 1, "host": "web-1", "addresses": ["10.0.0.1"], "port": 80, "tags": ["<b>"],
-        "meta": {"note": HOSTILE, "long": "y".repeat(12 * 1024)},
+        "meta": {"note": HOSTILE, "word": "y".repeat(12 * 1024)},
     });
     store.put("/available_services/web/web-1", &service.to_string());
     store.put("/orchestrate/health/web/web-1", "passing");
+    let record = json!({
+        "format": 1, "version": "43", "at": 1_416_300_000, "limits": [], "budget": 3, "by": HOSTILE, "reason": HOSTILE,
+    });
+    // The version was put at the second revision.
+    let rollout = "/orchestrate/rollouts/0000000003-0000000000000000002";
+    store.put(&format!("{rollout}/record"), &record.to_string());
+    let failed = json!({
+        "format": 1, "at": 1_416_300_000, "kind": "attempt", "reason": HOSTILE,
+        "cause": {"fingerprint": "f1-00000000000a", "line": HOSTILE},
+    });
+    store.put(&format!("{rollout}/failed/web-2"), &failed.to_string());
+    let event = json!({
+        "format": 1, "by": HOSTILE, "client": HOSTILE, "verb": HOSTILE, "what": format!("/{HOSTILE}"), "from": HOSTILE,
+        "to": HOSTILE, "reason": HOSTILE,
+    });
+    store.put("/orchestrate/events/0001416300000000-a", &event.to_string());
+    // Two hosts with one cause.
+    for host in ["never-1", "never-2"] {
+        let entry = r#"{"format":1,"role":"web","since":1416300000}"#;
+        store.put(&format!("/orchestrate/hosts/{host}"), entry);
+    }
     let freeze = json!({"format": 1, "by": HOSTILE, "at": 1_416_300_000, "reason": HOSTILE});
     store.put("/orchestrate/freezes/role/db/t1", &freeze.to_string());
 }
@@ -52,6 +73,12 @@ fn url(observer: &Observer, path: &str) -> String {
 fn sign_in(browser: &Browser, observer: &Observer) {
     browser.go(&url(observer, &format!("/#t={}", observer.token())));
     browser.wait_for("the first page is shown", "return document.querySelector('#counts') !== null");
+}
+
+/// Goes to a page, and waits until it follows the stream.
+fn show(browser: &Browser, observer: &Observer, path: &str) {
+    browser.go(&url(observer, path));
+    browser.wait_for("the page follows the stream", "return document.body.dataset.followed === 'true'");
 }
 
 /// Returns what is wide enough to make a page scroll sideways.
@@ -104,7 +131,7 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     sign_in(&browser, &observer);
     assert_eq!(browser.url(), url(&observer, "/"), "the token does not stay in the address");
     assert_eq!(browser.script("return document.cookie"), "", "scripts cannot read the cookie");
-    browser.wait_for_text("live, ");
+    browser.wait_for("the page follows the stream", "return document.body.dataset.followed === 'true'");
     browser.screenshot("now");
 
     // Each count is within six stops.
@@ -121,11 +148,24 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     }
     assert!(counts.len() <= 6, "{counts:?}");
 
+    // The number of hosts of a cause leads to just these hosts.
+    browser.script("[...document.querySelectorAll('#causes tr')].find((row) => row.textContent.includes('never seen')).querySelector('.names a').id = 'cause'");
+    assert_eq!(browser.script("return document.querySelector('#cause').textContent"), "2");
+    browser.click("#cause");
+    browser.wait_for_text("2 hosts: lost: on the roster, but never seen");
+    let hosts =
+        "return [...document.querySelectorAll('#hosts td:first-child')].map((cell) => cell.innerText)";
+    assert_eq!(browser.script(hosts), json!(["never-1", "never-2"]));
+    browser.go(&url(&observer, "/"));
+
     // From a cause to its hosts, to a host, to what it said last.
     browser.click("#counts a.failed");
     browser.wait_for_text("verdict failed");
     browser.click("#hosts tbody a");
     browser.wait_for("a page of a host", "return location.pathname.startsWith('/hosts/')");
+    // A link with a wrong token takes nothing away from who is signed in.
+    browser.go(&url(&observer, "/#t=wrong"));
+    browser.wait_for("the page follows the stream", "return document.body.dataset.followed === 'true'");
     browser.press("/");
     browser.press("web-2");
     browser.press(ENTER);
@@ -137,12 +177,13 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     for width in [1280, 640, 320] {
         browser.resize(width, 900);
         for path in PAGES {
-            browser.go(&url(&observer, path));
-            browser.wait_for_text("live, ");
+            show(&browser, &observer, path);
             assert_eq!(too_wide(&browser), json!([]), "{path} with {width} pixels");
             let title = browser.script("return document.title");
             assert!(title.as_str().is_some_and(|title| title.ends_with(" · orchestrate")), "{path}: {title}");
             let text = browser.text();
+            let shows_hostile = ["/services"].contains(&path) || text.contains("<script>");
+            assert!(shows_hostile, "hostile text is shown as text on {path}: {text}");
             assert!(!text.contains('\u{202e}') && !text.contains('\u{1b}'), "{path}");
             rules.assert_broken(&browser, &[]);
         }
@@ -189,8 +230,7 @@ fn a_page_follows_the_store_and_says_how_old_it_is() {
     // Eight tabs work, though a browser has six connections for one server.
     for _ in 1..8 {
         browser.new_tab();
-        browser.go(&url(&observer, "/"));
-        browser.wait_for_text("live, ");
+        show(&browser, &observer, "/");
     }
     let tabs = browser.tabs();
     assert_eq!(tabs.len(), 8);
@@ -215,6 +255,11 @@ fn a_page_follows_the_store_and_says_how_old_it_is() {
     browser.wait_for_text("run 45");
     assert_eq!(browser.script("return document.activeElement.parentElement.parentElement.id"), "counts");
 
+    browser.script("document.querySelector('#causes button').focus()");
+    store.put("/orchestrate/hosts/new-1", "{}");
+    browser.wait_for_text("new-1");
+    assert_eq!(browser.script("return document.activeElement.className"), "copy");
+
     // A table does not change under the pointer, and says that there is something new.
     browser.point_at("#causes tbody tr");
     store.put("/current_version", "47");
@@ -225,7 +270,7 @@ fn a_page_follows_the_store_and_says_how_old_it_is() {
 
     // The observer ends and comes back.
     observer.signal(Signal::KILL);
-    browser.wait_for_text("the observer does not answer");
+    browser.wait_for_text("The observer does not answer.");
     assert!(browser.text().contains("run 47"), "what was known stays");
     let observer = observer.again();
     browser.wait_for("the band goes away", "return document.querySelector('#band').hidden");
@@ -236,13 +281,18 @@ fn a_page_follows_the_store_and_says_how_old_it_is() {
     drop(store);
     etcd.kill_member(0);
     let limit = wait::DEADLINE * 2;
-    let says_away = || Some(()).filter(|()| browser.text().contains("the store is away"));
+    let says_away = || Some(()).filter(|()| browser.text().contains("The store is away."));
     wait::until_within(limit, "the page says that the store is away", says_away, || browser.text());
     assert_eq!(browser.script("return document.body.classList.contains('stale')"), true);
-    let age = || browser.script("return document.querySelector('#band').textContent.split(':')[0]");
+    let age = || browser.script("return document.querySelector('#band-age').textContent");
     let before = age();
     wait::until("the age grows", || Some(()).filter(|()| age() != before), || browser.text());
     browser.screenshot("stale");
+    // An observer that knows nothing takes nothing away.
+    observer.signal(Signal::KILL);
+    let observer = observer.again();
+    browser.wait_for_text("The store has not been read yet.");
+    assert!(browser.text().contains("run 46"), "{}", browser.text());
     etcd.start_member(0);
     let is_back =
         || Some(()).filter(|()| browser.script("return document.querySelector('#band').hidden") == true);
@@ -258,7 +308,7 @@ fn pages_need_no_script() {
     let observer = Observer::of(&etcd.endpoints());
     let browser = Browser::start();
     browser.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": true}));
-    browser.go(&url(&observer, "/"));
+    browser.go(&url(&observer, "/hosts/web-2"));
     browser.click("input[name=token]");
     browser.press("wrong");
     browser.press(ENTER);
@@ -266,10 +316,11 @@ fn pages_need_no_script() {
     browser.click("input[name=token]");
     browser.press(&observer.token());
     browser.press(ENTER);
-    browser.wait_for_text("need you");
+    // The sign-in leads to what was wanted.
+    browser.wait_for_text("orchestrate logs web-2");
     for (path, text) in [
         ("/", "Hosts that are not ok"),
-        ("/rollouts", "No rollout"),
+        ("/rollouts", "Rollout of 43: goes on"),
         ("/services", "All services"),
         ("/services/web", "1 of 1 functional"),
         ("/events", "is an act of a command"),

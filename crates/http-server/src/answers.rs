@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -16,6 +17,8 @@ use tokio::time::Instant;
 const IN_FLIGHT_MAX_KIB: usize = 64 * 1024;
 /// Maximum number of cached answers.
 const KEPT_MAX: usize = 64;
+/// Longest time for which an answer is given though the data has changed.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 /// Limit of the total size of the cached answers, in KiB.
 const CACHED_MAX_KIB: usize = 16 * 1024;
 
@@ -64,7 +67,8 @@ impl<M> Default for AnswerCache<M> {
 
 impl<M> AnswerCache<M> {
     /// Returns a cache that does not render an answer anew before so many times the time has passed that rendering it
-    /// took, though the data changed. So no answer needs more than a share of a core, however often the data changes.
+    /// took, and at most 10 s, though the data changed. So an answer needs a small share of a core, however often the data
+    /// changes.
     pub fn with_rest(rest: u32) -> Self {
         Self { rest, ..Self::default() }
     }
@@ -97,7 +101,7 @@ impl<M: PartialEq + Copy + Send + 'static> AnswerCache<M> {
             kept.retain(|_, cached| cached.is_valid(&moment));
             let began = Instant::now();
             let bytes = render();
-            let rests_until = began + began.elapsed() * answers.rest;
+            let rests_until = began + (began.elapsed() * answers.rest).min(LONGEST_REST);
             let size = kib(bytes.len());
             let held: usize = kept.values().map(|cached| kib(cached.body.len())).sum();
             if kept.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {

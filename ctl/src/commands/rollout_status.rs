@@ -2,7 +2,7 @@
 //! for.
 
 use super::context::{Store, host_of, now};
-use super::rollout_text::{HOSTS_NAMED, failures, heading, numbers};
+use super::rollout_text::{HOSTS_NAMED, failures, heading};
 use super::watch::Answer;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -127,7 +127,7 @@ pub(super) async fn status(
     };
     let header = ["STAGE", "STATE", "HOSTS", "PROVEN", "RUNNING", "FAILED", "WAITING", "OFF", "EXCUSED"];
     output.table(header, status.stages.iter().enumerate().map(row));
-    numbers(record, status.failure_count).iter().for_each(|line| output.line(line));
+    status.numbers().iter().for_each(|line| output.line(line));
     failures(&status.failed).iter().for_each(|line| output.line(line));
     match (&status.why, exit) {
         (Some(why), _) => output.line(why),

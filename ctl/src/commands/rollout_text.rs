@@ -1,4 +1,4 @@
-//! What `rollout status` says of a rollout beside its stages: who triggered it, its numbers, and the hosts that failed.
+//! What `rollout status` says of a rollout beside its stages: who triggered it, and the hosts that failed.
 
 use planning::rollout::{StageState, StageSummary};
 use planning::text::rfc3339;
@@ -23,17 +23,6 @@ pub(super) fn heading(record: &RolloutRecord, from: Option<&Version>, stages: &[
     format!("{}{from}, triggered{by}{at}{reason}{stage}", record.version)
 }
 
-/// Returns how many hosts may be unavailable at the same time, and how much of the failure budget is used; `None` if the
-/// rollout has neither limits nor a budget. `counted` is the number of failed hosts that count.
-pub(super) fn numbers(record: &RolloutRecord, counted: usize) -> Option<String> {
-    let limits: Vec<String> = record.limits.iter().map(ToString::to_string).collect();
-    let limits = (!limits.is_empty())
-        .then(|| format!("at most {} are unavailable at the same time", limits.join(", ")));
-    let budget = record.budget.map(|budget| format!("failure budget: {counted} of {budget} used"));
-    let parts: Vec<String> = limits.into_iter().chain(budget).collect();
-    (!parts.is_empty()).then(|| parts.join("; "))
-}
-
 /// Returns a line for each of the first hosts that failed.
 pub(super) fn failures(failed: &[(HostName, Option<FailedHost>)]) -> Vec<String> {
     let line = |(host, failed): &(HostName, Option<FailedHost>)| {
@@ -50,30 +39,13 @@ pub(super) fn failures(failed: &[(HostName, Option<FailedHost>)]) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schema::limit::LimitBy;
-    use schema::names::LimitValue;
-    use schema::records::{FailureKind, ResolvedLimit};
+    use schema::records::FailureKind;
     use schema::time::EpochSeconds;
 
     fn record() -> RolloutRecord {
-        let limits = vec![
-            ResolvedLimit { by: LimitBy::Fleet, max: 6, values: [].into(), keep_failed: None },
-            ResolvedLimit {
-                by: LimitBy::Role,
-                max: 2,
-                values: [(LimitValue::new("web").unwrap(), 3)].into(),
-                keep_failed: None,
-            },
-        ];
         let by = Some("ann".to_owned());
         let reason = Some("kernel fix".to_owned());
-        RolloutRecord {
-            limits,
-            by,
-            reason,
-            budget: Some(2),
-            ..RolloutRecord::new(Version::new("43").unwrap(), EpochSeconds(0))
-        }
+        RolloutRecord { by, reason, ..RolloutRecord::new(Version::new("43").unwrap(), EpochSeconds(0)) }
     }
 
     #[test]
@@ -89,16 +61,6 @@ mod tests {
         assert_eq!(heading(&record(), Some(&from), &stages), text);
         let bare = RolloutRecord::new(Version::new("43").unwrap(), EpochSeconds(0));
         assert_eq!(heading(&bare, None, &stages[..1]), "43, triggered at 1970-01-01T00:00:00Z");
-    }
-
-    #[test]
-    fn the_numbers_are_the_limits_and_the_budget() {
-        let limits = "at most 6 of the fleet, 2 of each role (web 3) are unavailable at the same time";
-        assert_eq!(numbers(&record(), 1), Some(format!("{limits}; failure budget: 1 of 2 used")));
-        let without = RolloutRecord { budget: None, ..record() };
-        assert_eq!(numbers(&without, 1).as_deref(), Some(limits));
-        let nothing = RolloutRecord::new(Version::new("43").unwrap(), EpochSeconds(0));
-        assert_eq!(numbers(&nothing, 0), None);
     }
 
     #[test]

@@ -60,9 +60,11 @@ pub(super) async fn ui(options: Ui, store: &Store<'_>) -> Result<Exit, Failure> 
     // It ends at the end of its input, so it ends with this command, however that ends.
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
     let child = child.with_context(|| program.display().to_string())?;
+    // Ctrl-C reaches the observer, too.
     tokio::select! {
-        shown = show(child, directory.path()) => shown,
+        biased;
         () = interrupted => Ok(Exit::Yes),
+        shown = show(child, directory.path()) => shown,
     }
 }
 
@@ -116,7 +118,11 @@ fn observer_settings(
 ) -> Result<String, Failure> {
     let session = &settings.session;
     // A file that is named relative to the present directory.
-    let path = |path: &Path| std::path::absolute(path).map(|path| json!(path)).context("a path");
+    let path = |path: &Path| {
+        let path = std::path::absolute(path).context("a path")?;
+        let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+        Ok::<_, Failure>(json!(text))
+    };
     let mut store = match &session.endpoints {
         EndpointSource::List(endpoints) => vec![("endpoints", json!(endpoints))],
         EndpointSource::File(file) => vec![("endpoints_file", path(file)?)],

@@ -38,7 +38,7 @@ impl Refusal {
             Self::OtherSite => {
                 (StatusCode::FORBIDDEN, "a page of another site must not ask the observer\n").into_response()
             }
-            Self::NoToken if wants_page => pages::sign_in(false),
+            Self::NoToken if wants_page => pages::sign_in(false, pages::address_of(request.uri())),
             Self::NoToken => {
                 let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
                 let text =
@@ -104,7 +104,9 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_own_origin = |origin: &str| {
         let own = text(&header::HOST).unwrap_or_default();
-        origin.strip_prefix("http://").is_some_and(|authority| authority.eq_ignore_ascii_case(own))
+        // A proxy may end TLS.
+        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(own))
     };
     let is_from_here = |site: &str| matches!(site, "same-origin" | "none");
     text(&header::ORIGIN).is_none_or(is_own_origin)
@@ -190,7 +192,7 @@ mod tests {
         for (name, value, expected) in [
             ("origin", "http://127.0.0.1:8590", Ok(())),
             ("origin", "http://127.0.0.1:9", Err(Refusal::OtherSite)),
-            ("origin", "https://127.0.0.1:8590", Err(Refusal::OtherSite)),
+            ("origin", "https://127.0.0.1:8590", Ok(())),
             ("origin", "http://evil.example", Err(Refusal::OtherSite)),
             ("origin", "null", Err(Refusal::OtherSite)),
             ("sec-fetch-site", "same-origin", Ok(())),

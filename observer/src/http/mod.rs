@@ -38,7 +38,7 @@ const LIMITS: Limits = Limits { connections: 512, waiting: 64 };
 /// How many times longer than its rendering took an answer is given though the fleet changed. So each path needs at most a
 /// sixtieth of a core; the list of ten thousand hosts is made anew about each second.
 const REST: u32 = 60;
-/// No request has a body.
+/// The largest body of a request: the form with the token.
 const BODY_MAX_BYTES: usize = 1024;
 /// The refusal of a request by a name that is not the server's.
 const FOREIGN_NAME: &str = "the Host header must be a local address, localhost, or one of http.names\n";

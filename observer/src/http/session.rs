@@ -8,30 +8,29 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The field of the form that has the token.
-const FIELD: &str = "token";
-
 /// Answers with a cookie that stands for the token that the request has shown: in its header, or in a form, of which the
-/// answer leads to the first page. Who may look without a token needs none.
+/// answer leads to the page that was wanted. Who may look without a token needs none.
 pub(super) async fn open(
     Extension(access): Extension<Arc<Access>>,
     granted: Option<Extension<Granted>>,
     body: Bytes,
 ) -> Response {
-    let mut fields = form_urlencoded::parse(&body);
-    let shown = fields.find(|(name, _)| name == FIELD).map(|(_, token)| token);
-    match (shown, granted) {
-        (Some(shown), _) => match access.token(&shown) {
-            Some(token) => (cookie_of(&token), Redirect::to("/")).into_response(),
-            None => pages::sign_in(true),
+    let fields: BTreeMap<Cow<'_, str>, Cow<'_, str>> = form_urlencoded::parse(&body).collect();
+    let to = fields.get("to").map_or("/", |to| pages::own_address(to));
+    match (fields.get("token"), granted) {
+        (Some(shown), _) => match access.token(shown) {
+            Some(token) => (cookie_of(&token), Redirect::to(to)).into_response(),
+            None => pages::sign_in(true, to),
         },
         (None, Some(Extension(granted))) => {
             let cookie = granted.token().map(|token| cookie_of(&token));
             (cookie, StatusCode::NO_CONTENT).into_response()
         }
-        (None, None) => pages::sign_in(true),
+        (None, None) => pages::sign_in(true, to),
     }
 }
 

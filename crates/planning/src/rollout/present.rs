@@ -153,6 +153,11 @@ impl RolloutWord {
 }
 
 impl RolloutStatus {
+    /// Returns its limits and its failure budget in words; `None` if it has neither.
+    pub fn numbers(&self) -> Option<String> {
+        numbers(&self.limits, self.failure_budget, self.failure_count)
+    }
+
     /// Returns how far a rollout is. `found` holds everything that [`forecast_reads`](super::forecast_reads) names,
     /// the desired version and its trigger.
     pub fn new(
@@ -197,6 +202,17 @@ impl RolloutStatus {
             outlook,
         }
     }
+}
+
+/// Returns how many hosts may be unavailable at the same time, and how much of the failure budget is used; `None` if the
+/// rollout has neither limits nor a budget. `counted` is the number of failed hosts that count.
+pub(super) fn numbers(limits: &[ResolvedLimit], budget: Option<u32>, counted: usize) -> Option<String> {
+    let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
+    let limits = (!limits.is_empty())
+        .then(|| format!("at most {} are unavailable at the same time", limits.join(", ")));
+    let budget = budget.map(|budget| format!("failure budget: {counted} of {budget} used"));
+    let parts: Vec<String> = limits.into_iter().chain(budget).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Says that no window is open, and when the next one opens.

@@ -38,6 +38,7 @@ impl Chart {
     /// Returns the drawing; `None` before the first proof.
     pub(super) fn new(
         (order, began): (InstructionOrder, EpochSeconds),
+        hosts: usize,
         found: &KeySnapshot,
         now: EpochSeconds,
     ) -> Option<Self> {
@@ -45,23 +46,26 @@ impl Chart {
         let read = progress.filter_map(|(_, entry)| codec::read::<HostProgress>(&entry.value).ok());
         let mut proofs: Vec<i64> = read
             .filter(|progress| progress.state == ProgressState::Proven)
-            .map(|progress| progress.at.0.max(began.0))
+            // Hosts write these by their own clocks, and anybody may write anything.
+            .map(|progress| progress.at.0.clamp(began.0, now.0.max(began.0)))
             .collect();
         proofs.sort_unstable();
         let ended = found.get(&Key::Ended(order)).and_then(|entry| codec::read::<Ended>(&entry.value).ok());
         let halt = found.get(&Key::Halt(order)).and_then(|entry| codec::read::<Halt>(&entry.value).ok());
-        // The clocks of hosts may differ.
-        let end = ended.map_or(now, |ended| ended.at).0.max(*proofs.last()?).max(began.0.saturating_add(1));
-        let x = |at: i64| (at.clamp(began.0, end) - began.0) * WIDTH / (end - began.0);
+        let end = ended.map_or(now, |ended| ended.at).0.min(now.0).max(*proofs.last()?);
+        let end = end.max(began.0.saturating_add(1));
+        let x = |at: i64| (at.clamp(began.0, end) - began.0).saturating_mul(WIDTH) / (end - began.0);
         // Hosts that had the version before needed no proof.
-        let all = i64::try_from(proofs.len()).ok()?;
+        let all = i64::try_from(hosts.max(proofs.len())).ok()?;
         let y = |count: i64| HEIGHT - count * HEIGHT / all;
         let mut points = vec![format!("0,{HEIGHT}")];
         for (count, at) in (0..).zip(&proofs) {
             points.push(format!("{},{}", x(*at), y(count)));
             points.push(format!("{},{}", x(*at), y(count + 1)));
         }
-        points.push(format!("{WIDTH},{}", y(all)));
+        // Many hosts share a place of the drawing.
+        points.dedup();
+        points.push(format!("{WIDTH},{}", y(i64::try_from(proofs.len()).ok()?)));
         Some(Self {
             points: points.join(" "),
             halted: halt.map(|halt| x(halt.at.0)),

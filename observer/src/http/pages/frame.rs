@@ -47,6 +47,8 @@ struct Frame<'a> {
     fleet: Option<String>,
     query: &'a str,
     health: HealthView,
+    /// The revision of the content.
+    revision: Option<i64>,
     now: String,
 }
 
@@ -81,14 +83,16 @@ pub(super) fn page(
         }
     };
     let has_counts = current == "/" && code == StatusCode::OK;
-    let lineage = shared.fleet.lineage();
+    let lineage = shared.fleet.lineage().map(|lineage| lineage.to_string());
     let frame = Frame {
         title,
         current,
         skip_to: if has_counts { "first-count" } else { "main" },
         fleet: lineage.map(|lineage| lineage.chars().take(LINEAGE_SHOWN).collect()),
         query,
-        health: health_of(&shared.fleet, moment),
+        // The content may be older than the newest state: making it takes time, and it is made for many.
+        health: health_of(&shared.fleet, shared.fleet.moment()),
+        revision: Some(moment.revision).filter(|revision| *revision > 0),
         now: rfc3339(now()).unwrap_or_default(),
     };
     let Ok(begin) = frame.render() else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };

@@ -13,6 +13,9 @@ const LABELS_MAX: usize = 12;
 /// Most versions of a group that are counted each for itself.
 const VERSIONS_MAX: usize = 8;
 
+/// The word for versions that are not counted each for itself.
+const OTHER: &str = "other";
+
 /// What the hosts of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum GroupBy {
@@ -144,7 +147,10 @@ impl Group {
     pub(super) fn cells(&self, fill: &Fill, versions: &[String]) -> String {
         let verdict = |found: &VerdictCount| format!("{}:{}", found.verdict, found.count);
         let version = |(version, count): &(String, usize)| {
-            let place = versions.iter().position(|known| known == version).unwrap_or(versions.len());
+            let place = versions
+                .iter()
+                .position(|known| known == version)
+                .unwrap_or(versions.len().saturating_sub(1));
             format!("{place}:{count}")
         };
         let cells: Vec<String> = match fill {
@@ -196,7 +202,7 @@ fn group(name: Option<String>, hosts: &[&ListedHost], by: &GroupBy) -> Group {
     let mut versions: Vec<(String, usize)> = versions.into_iter().collect();
     versions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let others: usize = versions.drain(versions.len().min(VERSIONS_MAX)..).map(|(_, count)| count).sum();
-    versions.extend((others > 0).then(|| ("other".to_owned(), others)));
+    versions.extend((others > 0).then(|| (OTHER.to_owned(), others)));
     Group { to: to(None), host_count: hosts.len(), verdicts, versions, name }
 }
 
@@ -208,7 +214,9 @@ pub(super) fn versions(groups: &[Group]) -> Vec<String> {
     }
     let mut versions: Vec<(&String, usize)> = counts.into_iter().collect();
     versions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    versions.into_iter().take(VERSIONS_MAX).map(|(version, _)| version.clone()).collect()
+    let named = versions.into_iter().filter(|(version, _)| *version != OTHER).take(VERSIONS_MAX);
+    // What has no place of its own gets the one after these.
+    named.map(|(version, _)| version.clone()).chain([OTHER.to_owned()]).collect()
 }
 
 /// Returns by what the hosts can be grouped: where that leads, and what people read.
@@ -276,7 +284,7 @@ mod tests {
         assert_eq!(found[0].verdicts[0].to.as_deref(), Some("/hosts?role=web&verdict=failed"));
         assert_eq!(ways(&hosts, Fill::Verdict)[2], ("/?by=label%3Arack".to_owned(), "rack".to_owned()));
         let order = versions(&found);
-        assert_eq!(order, ["1", "2"]);
+        assert_eq!(order, ["1", "2", "other"]);
         assert_eq!(found[2].cells(&Fill::Version, &order), "1:2 0:1");
         assert_eq!(to_groups("role", Fill::Version), "/?by=role&fill=version");
         let racks = groups(&hosts, &GroupBy::read("label:rack"));

@@ -47,11 +47,6 @@ fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
     let text = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Cell::text);
     let roster = seen.fleet().hosts().get(&view.host).and_then(|facts| facts.roster.as_ref());
     let listed: Vec<&str> = view.listed_under.iter().map(|version| version.as_str()).collect();
-    let agent = match (view.live, &view.agent_version) {
-        (false, _) => "does not run".into(),
-        (true, Some(version)) => format!("runs, version {version}"),
-        (true, None) => "runs".into(),
-    };
     let claims = view.rollout.claims.iter();
     let claims: Vec<String> =
         claims.map(|claim| format!("{} number {}", claim.limit, claim.number)).collect();
@@ -68,7 +63,7 @@ fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
         ("Installed", text(view.installed.as_ref().map(ToString::to_string))),
         ("Listed under", text(Some(if listed.is_empty() { "nothing".into() } else { listed.join(", ") }))),
         ("Phase", text(view.phase.map(|phase| phase.to_string()))),
-        ("Agent", text(Some(agent))),
+        ("Agent", text(Some(view.agent_text()))),
         ("Role", text(roster.and_then(|entry| entry.role.as_ref()).map(ToString::to_string))),
         ("Group", text(roster.and_then(|entry| entry.group.as_ref()).map(ToString::to_string))),
         ("Labels", text(Some(labels.join(", ")))),

@@ -18,7 +18,7 @@ mod table;
 
 pub(super) use assets::is_public;
 pub(crate) use clean_html::CleanHtml;
-pub(super) use sign_in::{from_other_site, sign_in, wants_page};
+pub(super) use sign_in::{address_of, from_other_site, own_address, sign_in, wants_page};
 
 use super::parameters::{EventsParameters, HostsParameters, Parameters, read_none, read_one, refused};
 use super::shared::{Seen, Shared};
@@ -115,10 +115,14 @@ async fn events_page(State(shared): State<Shared>, Query(parameters): Query<Para
 }
 
 async fn hosts_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
-    let parameters = without_empty(parameters);
+    let (causes, parameters): (Parameters, Parameters) =
+        without_empty(parameters).into_iter().partition(|(name, _)| name == "cause");
     let wanted = HostsParameters::read(&parameters);
-    let question = format!("hosts {parameters:?}");
-    let content = move |seen: &Seen<'_>, wanted| Ok(HostsPage::new(seen, &wanted, &parameters));
+    let question = format!("hosts {parameters:?} {causes:?}");
+    let content = move |seen: &Seen<'_>, wanted| {
+        let cause = causes.last().map(|(_, cause)| cause.as_str());
+        Ok(HostsPage::new(seen, &wanted, (&parameters, cause)))
+    };
     show(&shared, View::new("", "Hosts"), (question, wanted), content).await
 }
 
@@ -132,18 +136,13 @@ async fn host_page(State(shared): State<Shared>, Path(name): Path<String>) -> Re
 /// Leads to the host or service with the name that was searched, or shows those that have it in their name.
 async fn search_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
     let text = read_one(&parameters, "q").map(|text| text.unwrap_or_default().trim().to_owned());
-    if let Ok(text) = &text
-        && let Some(to) = shared.fleet.read().as_ref().and_then(|observed| {
-            let host = HostName::folded(text).ok().filter(|host| observed.fleet.hosts().contains_key(host));
-            let service = || ServiceName::new(text.as_str()).ok();
-            let service = || service().filter(|name| observed.catalog().services().contains_key(name));
-            host.map(|host| table::to_host(&host))
-                .or_else(|| service().map(|service| format!("/services/{service}")))
-        })
-    {
+    let query = text.as_ref().map(Clone::clone).unwrap_or_default();
+    let (fleet, wanted) = (shared.fleet.clone(), query.clone());
+    // Another page may be made under the lock.
+    let exact = tokio::task::spawn_blocking(move || search::exact(fleet.read().as_ref()?, &wanted)).await;
+    if let Ok(Some(to)) = exact {
         return Redirect::to(&to).into_response();
     }
-    let query = text.as_ref().map(Clone::clone).unwrap_or_default();
     let view = View { path: "", title: "Search", query: &query };
     show(&shared, view, (format!("search {query}"), text), |seen, text| Ok(SearchPage::new(seen, &text)))
         .await

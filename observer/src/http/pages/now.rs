@@ -1,8 +1,9 @@
 //! The first page: what needs somebody now.
 
 use super::groups::{Fill, Group, Grouping, groups, to_groups, versions, ways};
+use super::hosts::cause_id;
 use super::marks::{needs_somebody, place, shape};
-use super::table::{Cell, Table, to_host, with_parameters};
+use super::table::{Cell, ROWS_MAX, Table, to_host, with_parameters};
 use crate::http::shared::Seen;
 use askama::Template;
 use planning::fleet::views::{
@@ -13,16 +14,18 @@ use planning::fleet::{Fleet, FleetState};
 use planning::incidents::OpenIncident;
 use planning::text::rfc3339;
 use schema::verdict::VerdictKind;
+use std::collections::BTreeMap;
 
 /// Number of past acts on the page.
 const ACTS_SHOWN: usize = 5;
+/// Number of problems of the rollout on the page.
+const PROBLEMS_SHOWN: usize = 10;
 
 #[derive(Template)]
 #[template(path = "now.html")]
 pub(super) struct NowPage {
     headline: String,
-    /// How many hosts have which verdict, with where they are listed.
-    counts: Vec<(VerdictKind, usize, String)>,
+    counts: Vec<Count>,
     /// When a host last reported a change (RFC 3339).
     last_change: Option<String>,
     /// What holds for the whole fleet: alarms of the store, freezes.
@@ -39,11 +42,22 @@ pub(super) struct NowPage {
     /// The versions to whose places the cells refer.
     versions: Vec<String>,
     groups: Vec<Group>,
+    /// Number of groups that are not shown.
+    more_groups: usize,
     unsettled: Table,
+}
+
+/// How many hosts have a verdict.
+struct Count {
+    verdict: VerdictKind,
+    count: usize,
+    /// Where they are listed; `None` for those that are ok, so that each other count is reached soon by keyboard.
+    to: Option<String>,
 }
 
 /// The present rollout in one line.
 struct RolloutLine {
+    version: Option<String>,
     text: String,
     problems: Vec<String>,
 }
@@ -59,15 +73,22 @@ impl NowPage {
         let parts = StatusParts::of(seen.found(), alarms, seen.now);
         let status = StatusView::new(fleet, parts, revision);
         let hosts = HostsView::new(fleet, false, revision).hosts;
-        let groups = groups(&hosts, by);
+        let mut groups = groups(&hosts, by);
+        let versions = versions(&groups);
+        let more_groups = groups.split_off(groups.len().min(ROWS_MAX)).len();
         let mut events = EventsView::read(seen.found()).events;
         let last = events.split_off(events.len().saturating_sub(ACTS_SHOWN));
         let mut notes: Vec<String> =
             status.alarms.iter().flatten().map(|alarm| format!("store alarm: {alarm}")).collect();
         notes.extend(status.freezes.iter().map(ToString::to_string));
         let rollout = status.rollout.as_ref().map(|rollout| RolloutLine {
-            text: rollout.outlook.as_ref().map_or_else(|| "it has ended".into(), ToString::to_string),
-            problems: rollout.failures.lines(),
+            version: status.desired.as_ref().map(|desired| desired.version.to_string()),
+            text: match (&rollout.outlook, rollout.failures.has_ended) {
+                (Some(outlook), _) => outlook.to_string(),
+                (None, true) => "It has ended.".into(),
+                (None, false) => "Its record cannot be read.".into(),
+            },
+            problems: problems(rollout.failures.lines()),
         });
         Self {
             headline: headline(&status, fleet),
@@ -76,17 +97,25 @@ impl NowPage {
             notes,
             rollout,
             tables: tables(&status, incidents, &FailuresView::of(fleet, revision)),
-            acts: super::events::table(("acts", "Before that"), last.iter().rev())
-                .or_say("Nobody did anything that the store remembers."),
+            acts: super::events::table(("acts", "Last events"), last.iter().rev())
+                .or_say("The store has no events."),
             by: by.name().to_owned(),
             ways: ways(&hosts, *fill),
             fills: Fill::ALL.map(|other| (to_groups(&by.word(), other), other, other == *fill)).into(),
             fill: *fill,
-            versions: versions(&groups),
+            versions,
             groups,
+            more_groups,
             unsettled: unsettled(status.not_ok),
         }
     }
+}
+
+/// Returns the first problems, and how many more there are.
+fn problems(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.split_off(lines.len().min(PROBLEMS_SHOWN));
+    lines.extend((!more.is_empty()).then(|| format!("and {} more", more.len())));
+    lines
 }
 
 /// Says in one sentence how the fleet is.
@@ -99,7 +128,10 @@ fn headline(status: &StatusView, fleet: &Fleet) -> String {
     let ok = count(|verdict| verdict == VerdictKind::Ok);
     let desired = status.desired.as_ref().map(|desired| desired.version.to_string());
     let has = |ok: usize| match (&desired, ok) {
-        (None, _) => "no version is desired".to_owned(),
+        (None, _) => match &status.invalid {
+            Some(why) => format!("the desired version is not a version: {why}"),
+            None => "no version is desired".to_owned(),
+        },
         (Some(version), 1) => format!("1 of {hosts} hosts runs {version}"),
         (Some(version), ok) => format!("{ok} of {hosts} hosts run {version}"),
     };
@@ -115,19 +147,27 @@ fn headline(status: &StatusView, fleet: &Fleet) -> String {
             None => format!("{hosts} hosts; no version is desired."),
         },
         FleetState::Updating => format!("{}.", has(ok)),
-        FleetState::Failing if need == 0 => format!("Services do not work; {}.", has(ok)),
+        FleetState::Failing if need == 0 => format!("Services or names of hosts need you; {}.", has(ok)),
         FleetState::Failing if need == 1 => format!("1 host needs you; {}.", has(ok)),
         FleetState::Failing => format!("{need} hosts need you; {}.", has(ok)),
     }
 }
 
-fn counts(status: &StatusView) -> Vec<(VerdictKind, usize, String)> {
-    let of = |(verdict, count): (&VerdictKind, &usize)| {
-        (*verdict, *count, with_parameters("/hosts", [("verdict", verdict.as_str())]))
-    };
-    let mut counts: Vec<_> = status.verdict_counts.iter().map(of).collect();
-    counts.sort_by_key(|(verdict, ..)| place(*verdict));
-    counts
+/// Returns how many hosts have which verdict. Suspect hosts have failed, too.
+fn counts(status: &StatusView) -> Vec<Count> {
+    let mut counts: BTreeMap<usize, Count> = BTreeMap::new();
+    for (verdict, count) in &status.verdict_counts {
+        let (shown, kinds) = match verdict {
+            VerdictKind::Failed | VerdictKind::Suspect => {
+                (VerdictKind::Failed, &[VerdictKind::Failed, VerdictKind::Suspect][..])
+            }
+            other => (*other, std::slice::from_ref(other)),
+        };
+        let to = with_parameters("/hosts", kinds.iter().map(|kind| ("verdict", kind.as_str())));
+        let to = Some(to).filter(|_| shown != VerdictKind::Ok);
+        counts.entry(place(shown)).or_insert(Count { verdict: shown, count: 0, to }).count += count;
+    }
+    counts.into_values().collect()
 }
 
 /// Returns the tables of what is wrong, without those that are empty.
@@ -143,7 +183,7 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
         [
             Cell::Verdict(cause.verdict),
             Cell::Link { text: cause.hosts.len().to_string(), to: to.clone() },
-            Cell::hosts(&cause.hosts, to),
+            Cell::hosts(&cause.hosts, Some(to)),
             Cell::text(&cause.reason),
             Cell::time(cause.reported_at.as_deref()),
             why.unwrap_or_else(|| Cell::text("")),
@@ -155,24 +195,23 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
         [
             Cell::text(if *flapping { format!("{severity}, flapping") } else { severity.to_owned() }),
             Cell::text(&incident.summary),
-            Cell::hosts(&incident.hosts, "/hosts".into()),
+            Cell::hosts(&incident.hosts, None),
             Cell::time(rfc3339(*since).as_deref()),
             Cell::Command(incident.hint.clone()),
         ]
     };
     let group = |group: &FailureGroup| {
-        let cause = [&group.reason, &group.cause].into_iter().flatten().map(String::as_str);
         [
             Cell::number(group.host_count),
             Cell::text(&group.check),
-            Cell::hosts(&group.hosts, "/hosts?verdict=failed".into()),
-            Cell::text(cause.collect::<Vec<_>>().join(": ")),
+            Cell::hosts(&group.hosts, None),
+            Cell::text(group.why()),
         ]
     };
     let tables = [
-        Table::new(("causes", "What needs you"), CAUSE, held.iter().map(cause))
+        Table::new(("causes", "Failed, lost, blocked and frozen"), CAUSE, held.iter().map(cause))
             .json("/v1/status")
-            .or_say("No host needs you."),
+            .or_say("No host is failed, lost, blocked or frozen."),
         Table::new(
             ("incidents", "Open incidents"),
             &["Severity", "Summary", "Hosts", "Since", "Command"],
@@ -217,7 +256,25 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
                 [Cell::host(&found.host), Cell::text(problem.kind.to_string()), Cell::text(&problem.reason)]
             }),
         ),
-        Table::new(("ways", "On their way"), CAUSE, on_their_way.iter().map(cause)).json("/v1/waits"),
+        Table::new(
+            ("unaccounted", "Unaccounted hosts"),
+            &["Host", "How"],
+            status
+                .unaccounted
+                .iter()
+                .map(|found| [Cell::host(&found.host), Cell::text(found.how.to_string())]),
+        )
+        .json("/v1/unaccounted"),
+        Table::new(
+            ("unconfirmed", "Listings that no host confirms"),
+            &["Host", "Version"],
+            status
+                .unconfirmed
+                .iter()
+                .map(|found| [Cell::host(&found.host), Cell::text(found.version.as_str())]),
+        )
+        .json("/v1/status"),
+        Table::new(("ways", "On their way"), CAUSE, on_their_way.iter().map(cause)).json("/v1/status"),
         Table::new(
             ("out-of-use", "Out of use"),
             &["Host", "Service", "How", "Since", "Reason"],
@@ -238,13 +295,15 @@ pub(super) fn maintenance_row(found: &MaintenanceView) -> [Cell; 5] {
     ]
 }
 
-/// Returns where the hosts of a cause are listed: those of its verdict and role.
+/// Returns where the hosts of a cause are listed.
 fn to_hosts_of(cause: &Cause) -> String {
-    if let [host] = cause.hosts.as_slice() {
-        return to_host(host);
+    match cause.hosts.as_slice() {
+        [host] => to_host(host),
+        _ => with_parameters(
+            "/hosts",
+            [("cause", cause_id(cause.verdict, cause.role.as_ref(), &cause.reason).as_str())],
+        ),
     }
-    let role = cause.role.as_ref().map(|role| ("role", role.as_str()));
-    with_parameters("/hosts", [("verdict", cause.verdict.as_str())].into_iter().chain(role))
 }
 
 fn unsettled(mut hosts: Vec<HostVerdictView>) -> Table {
@@ -258,5 +317,5 @@ fn unsettled(mut hosts: Vec<HostVerdictView>) -> Table {
         ]
     };
     let header = &["Host", "Verdict", "Reason", "Reported"];
-    Table::new(("unsettled", "Hosts that are not ok"), header, hosts.iter().map(row)).json("/v1/hosts")
+    Table::new(("unsettled", "Hosts that are not ok"), header, hosts.iter().map(row)).json("/v1/status")
 }

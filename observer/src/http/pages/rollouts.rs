@@ -6,20 +6,24 @@ use crate::http::shared::Seen;
 use askama::Template;
 use planning::fleet::views::ClaimView;
 use planning::rollout::{
-    PastRollout, PresentRollout, RolloutHistory, RolloutStatus, RolloutWord, StageState, StageSummary,
+    NoRollout, PastRollout, PresentRollout, RolloutHistory, RolloutStatus, RolloutWord, StageState,
+    StageSummary,
 };
 use planning::text::{rfc3339, rough};
 use schema::records::FailedHost;
 use schema::time::EpochSeconds;
 
-/// Number of hosts that the page names as those for which a rollout waits.
-const WAITED_FOR_MAX: usize = 10;
-
 #[derive(Template)]
 #[template(path = "rollouts.html")]
 pub(super) struct RolloutsPage {
-    present: Result<Present, String>,
+    present: Result<Present, NoPresent>,
     history: Table,
+}
+
+/// Why nothing is shown of a present rollout.
+struct NoPresent {
+    heading: &'static str,
+    why: String,
 }
 
 /// The present rollout.
@@ -31,7 +35,7 @@ struct Present {
     outlook: String,
     waits_for: Cell,
     chart: Option<Chart>,
-    commands: &'static [&'static str],
+    commands: Vec<String>,
     tables: Vec<Table>,
 }
 
@@ -39,7 +43,14 @@ impl RolloutsPage {
     /// Returns the page.
     pub(super) fn new(seen: &Seen<'_>) -> Self {
         let found = seen.found();
-        let present = PresentRollout::find(found).map_err(|why| why.to_string());
+        let present = PresentRollout::find(found).map_err(|why| NoPresent {
+            heading: match why {
+                NoRollout::Unreadable(_) => "The rollout cannot be read",
+                NoRollout::NotWritten(_) => "The rollout begins",
+                NoRollout::NoVersion | NoRollout::NotGoverned(_) => "No rollout",
+            },
+            why: why.to_string(),
+        });
         let history = RolloutHistory::read(found);
         let row = |past: &PastRollout| {
             let [version, _, by, failed, outcome, reason] = past.row();
@@ -63,35 +74,35 @@ impl Present {
         let (found, now) = (seen.found(), seen.now);
         let status = RolloutStatus::new(present, found, now);
         let order = present.instruction.order;
-        let (state, commands): (_, &[&str]) = match status.state {
-            RolloutWord::Ended => ("ended", &["orchestrate rollout status"]),
-            RolloutWord::Refused => ("refused", &["orchestrate policy show"]),
-            RolloutWord::Halted => {
-                ("halted", &["orchestrate rollout resume", "orchestrate rollout rollback --reason REASON"])
+        let hosts = status.stages.iter().map(|stage| stage.host_count).sum();
+        let (state, commands): (_, Vec<String>) = match status.state {
+            RolloutWord::Ended => ("ended", vec!["orchestrate rollout status".into()]),
+            RolloutWord::Refused => ("refused", vec!["orchestrate policy show".into()]),
+            RolloutWord::Halted => (
+                "halted",
+                vec![
+                    "orchestrate rollout resume".into(),
+                    "orchestrate rollout rollback --reason REASON".into(),
+                ],
+            ),
+            RolloutWord::Frozen => {
+                ("frozen", vec!["orchestrate freezes".into(), "orchestrate rollout resume".into()])
             }
-            RolloutWord::Frozen => ("frozen", &["orchestrate freezes"]),
-            RolloutWord::GoesOn => ("goes on", &["orchestrate rollout status --watch", "orchestrate plan"]),
-        };
-        let limits: Vec<String> = status.limits.iter().map(ToString::to_string).collect();
-        let limits = match (limits.is_empty(), status.failure_budget) {
-            (true, None) => String::new(),
-            (true, Some(budget)) => format!("failure budget: {} of {budget} used", status.failure_count),
-            (false, None) => format!("at most {} are unavailable at the same time", limits.join(", ")),
-            (false, Some(budget)) => format!(
-                "at most {} are unavailable at the same time; failure budget: {} of {budget} used",
-                limits.join(", "),
-                status.failure_count
+            RolloutWord::GoesOn => (
+                "goes on",
+                vec![
+                    "orchestrate rollout status --watch".into(),
+                    format!("orchestrate plan {}", status.version),
+                ],
             ),
         };
-        let more = status.waits_for.len().saturating_sub(WAITED_FOR_MAX);
-        let named = status.waits_for.iter().take(WAITED_FOR_MAX).cloned().collect();
         Self {
             at: rfc3339(status.at),
             state,
-            limits,
+            limits: status.numbers().unwrap_or_default(),
             outlook: status.outlook.to_string(),
-            waits_for: Cell::Hosts { named, more, to: "/hosts?sort=verdict".into() },
-            chart: Chart::new((order, status.at), found, now),
+            waits_for: Cell::hosts(&status.waits_for, None),
+            chart: Chart::new((order, status.at), hosts, found, now),
             commands,
             tables: tables(&status, seen),
             status,
@@ -147,7 +158,8 @@ fn tables(status: &RolloutStatus, seen: &Seen<'_>) -> Vec<Table> {
             ("failed", "Failed in this rollout"),
             &["Host", "At", "Reason", "Cause"],
             status.failed.iter().map(failed),
-        ),
+        )
+        .json("/v1/rollout"),
         Table::new(
             ("holders", "Hosts that hold claims"),
             &["Host", "Claim", "For", "Agent", "Since"],

@@ -1,9 +1,11 @@
 //! The page of a search: hosts and services by a part of their names.
 
-use super::table::{Cell, Table};
+use super::table::{Cell, Table, to_host, to_service};
 use crate::http::shared::Seen;
+use crate::observed::Observed;
 use askama::Template;
 use planning::fleet::views::HostsView;
+use schema::names::{HostName, ServiceName};
 
 #[derive(Template)]
 #[template(path = "search.html")]
@@ -11,6 +13,14 @@ pub(super) struct SearchPage {
     text: String,
     hosts: Table,
     services: Table,
+}
+
+/// Returns where the host or the service with exactly this name is shown.
+pub(super) fn exact(observed: &Observed, name: &str) -> Option<String> {
+    let host = HostName::folded(name).ok().filter(|host| observed.fleet.hosts().contains_key(host));
+    let service = ServiceName::new(name).ok();
+    let service = service.filter(|name| observed.catalog().services().contains_key(name));
+    host.map(|host| to_host(&host)).or_else(|| service.map(|service| to_service(&service)))
 }
 
 impl SearchPage {

@@ -8,6 +8,7 @@ use planning::fleet::WaitGraph;
 use planning::fleet::views::{
     CheckView, HostWaits, InstanceView, RootsView, ServiceCounts, ServiceView, ServicesView, WaitingFor,
 };
+use schema::health::Level;
 use schema::names::{HostName, ServiceName};
 
 /// Most root causes whose chain is shown.
@@ -53,7 +54,7 @@ impl ServicesPage {
         );
         let line = |found: &WaitingFor| {
             let first = found.hosts.first().cloned();
-            let chain = first.iter().flat_map(|host| HostWaits::new(host, &graph).chain);
+            let chain = first.iter().flat_map(|host| HostWaits::chain_of(host, &graph));
             let chain = chain.map(|link| (link.host, link.text));
             RootLine {
                 text: found.root.to_string(),
@@ -93,10 +94,9 @@ impl ServicePage {
             let tags: Vec<&str> = found.tags.iter().map(|tag| tag.as_str()).collect();
             let meta: Vec<String> =
                 found.meta.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            let reason = found.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
             [
                 Cell::host(&found.host),
-                Cell::text(format!("{}{reason}", found.health)),
+                Cell::text(found.health_text()),
                 Cell::text(addresses.join(", ")),
                 Cell::text(found.port.map(|port| port.to_string()).unwrap_or_default()),
                 Cell::text(tags.join(", ")),
@@ -111,10 +111,10 @@ impl ServicePage {
                 Cell::text(&found.output),
             ]
         };
-        let counts = ServicesView::new(seen.catalog(), seen.revision()).services;
-        let counts = counts.into_iter().find(|found| found.service == *service);
+        let functional = seen.catalog().service(service);
+        let functional = functional.map_or(0, |service| service.at(Level::Functional, None).count());
         Ok(Self {
-            functional_count: counts.map_or(0, |found| found.functional_count),
+            functional_count: functional,
             instance_count: view.instances.len(),
             instances: Table::new(
                 ("instances", "Instances"),
@@ -127,7 +127,7 @@ impl ServicePage {
                 &["Host", "Check", "Status", "Output"],
                 view.checks.iter().flatten().map(check),
             )
-            .or_say("All checks pass."),
+            .or_say("No report of these hosts names a check that fails."),
             service: service.clone(),
         })
     }

@@ -10,8 +10,9 @@ use schema::verdict::VerdictKind;
 pub(super) const ROWS_MAX: usize = 200;
 /// Most characters of a text in a cell.
 const TEXT_MAX: usize = 300;
-/// Most hosts that a cell names.
+/// Most hosts that a cell names if it leads to all of them, and if it does not.
 const NAMED_MAX: usize = 2;
+const NAMED_ALONE_MAX: usize = 10;
 
 /// A table.
 #[derive(Template)]
@@ -73,7 +74,7 @@ pub(super) enum Cell {
     /// A verdict.
     Verdict(VerdictKind),
     /// Hosts: the first by name, and where all of them are.
-    Hosts { named: Vec<HostName>, more: usize, to: String },
+    Hosts { named: Vec<HostName>, more: usize, to: Option<String> },
     /// A command to copy.
     Command(String),
 }
@@ -110,13 +111,14 @@ impl Cell {
     }
 
     pub(super) fn service(service: &ServiceName) -> Self {
-        Self::Link { text: service.to_string(), to: format!("/services/{service}") }
+        Self::Link { text: service.to_string(), to: to_service(service) }
     }
 
-    /// The first of these hosts by name, and how many more there are at `to`.
-    pub(super) fn hosts<'a>(hosts: impl IntoIterator<Item = &'a HostName>, to: String) -> Self {
+    /// The first of these hosts by name, and how many more there are, with where they are listed if there is such a place.
+    pub(super) fn hosts<'a>(hosts: impl IntoIterator<Item = &'a HostName>, to: Option<String>) -> Self {
         let mut hosts = hosts.into_iter();
-        let named: Vec<HostName> = hosts.by_ref().take(NAMED_MAX).cloned().collect();
+        let most = if to.is_some() { NAMED_MAX } else { NAMED_ALONE_MAX };
+        let named: Vec<HostName> = hosts.by_ref().take(most).cloned().collect();
         Self::Hosts { named, more: hosts.count(), to }
     }
 }
@@ -124,6 +126,11 @@ impl Cell {
 /// Returns the page of a host.
 pub(super) fn to_host(host: &HostName) -> String {
     format!("/hosts/{host}")
+}
+
+/// Returns the page of a service.
+pub(super) fn to_service(service: &ServiceName) -> String {
+    format!("/services/{service}")
 }
 
 /// Returns a path with parameters.

@@ -89,13 +89,16 @@ impl FailureGroup {
         let named: Vec<&str> = self.hosts.iter().take(NAMED_MAX).map(HostName::as_str).collect();
         let more = self.hosts.len().saturating_sub(named.len());
         let names = if more > 0 { format!("{} +{more}", named.join(" ")) } else { named.join(" ") };
-        let cause = match (&self.reason, &self.cause) {
-            (Some(reason), Some(cause)) => format!("{reason}: {cause}"),
-            (Some(reason), None) => reason.clone(),
-            (None, Some(cause)) => cause.clone(),
-            (None, None) => "-".into(),
-        };
-        [self.host_count.to_string(), self.check.clone(), names, clean(&cause).into_owned()]
+        let why = self.why();
+        let why = if why.is_empty() { "-" } else { &why };
+        [self.host_count.to_string(), self.check.clone(), names, clean(why).into_owned()]
+    }
+
+    /// Returns the reason and the line of the output that says why, as far as they are known.
+    pub fn why(&self) -> String {
+        let parts: Vec<&str> =
+            [&self.reason, &self.cause].into_iter().flatten().map(String::as_str).collect();
+        parts.join(": ")
     }
 }
 

@@ -136,24 +136,33 @@ fn root_as_text<S: serde::Serializer>(root: &Option<Root>, serializer: S) -> Res
 }
 
 impl HostWaits {
+    /// Returns the hosts from this one to the root cause, each with what it waits for.
+    pub fn chain_of(host: &HostName, graph: &WaitGraph<'_>) -> Vec<Link> {
+        graph.chain(host).map(|chain| links(chain.links)).unwrap_or_default()
+    }
+
     /// Returns why a host waits.
     pub fn new(host: &HostName, graph: &WaitGraph<'_>) -> Self {
         let roots = graph.roots();
         let host_count = roots.values().find(|hosts| hosts.contains(host)).map_or(1, BTreeSet::len);
-        let (links, root) = match graph.chain(host) {
-            Some(Chain { links, root }) => (links, Some(root)),
+        let (chain, root) = match graph.chain(host) {
+            Some(Chain { links: found, root }) => (links(found), Some(root)),
             None => (Vec::new(), None),
         };
-        let link = |(host, wait): (HostName, Wait)| Link {
-            host,
-            text: wait.to_string(),
-            service: wait.service,
-            level: wait.level,
-            need: wait.need,
-            have: wait.have,
-        };
-        Self { chain: links.into_iter().map(link).collect(), root, host_count }
+        Self { chain, root, host_count }
     }
+}
+
+fn links(found: Vec<(HostName, Wait)>) -> Vec<Link> {
+    let link = |(host, wait): (HostName, Wait)| Link {
+        host,
+        text: wait.to_string(),
+        service: wait.service,
+        level: wait.level,
+        need: wait.need,
+        have: wait.have,
+    };
+    found.into_iter().map(link).collect()
 }
 
 impl HostView {
@@ -217,6 +226,16 @@ impl HostView {
         })
     }
 
+    /// Says whether its agent runs, and which version.
+    pub fn agent_text(&self) -> String {
+        match (self.live, &self.unreadable_claim, &self.agent_version) {
+            (false, ..) => "none".to_owned(),
+            (true, Some(error), _) => format!("live, but its claim cannot be read: {error}"),
+            (true, None, Some(version)) => format!("live, version {version}"),
+            (true, None, None) => "live".into(),
+        }
+    }
+
     /// Returns the text for people at this time.
     pub fn text(&self, now: EpochSeconds) -> Text {
         let mut text = Text::default();
@@ -250,15 +269,7 @@ impl HostView {
         add("installed", self.installed.as_ref().map_or("", |version| version.as_str()));
         let listed: Vec<&str> = self.listed_under.iter().map(Version::as_str).collect();
         add("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
-        add(
-            "agent",
-            &match (self.live, &self.unreadable_claim, &self.agent_version) {
-                (false, ..) => "none".to_owned(),
-                (true, Some(error), _) => format!("live, but its claim cannot be read: {error}"),
-                (true, None, Some(version)) => format!("live, version {version}"),
-                (true, None, None) => "live".into(),
-            },
-        );
+        add("agent", &self.agent_text());
         add("phase", &self.phase.map(|phase| phase.to_string()).unwrap_or_default());
         let own =
             self.own_verdict.as_ref().filter(|own| own.verdict != self.verdict || own.reason != self.reason);

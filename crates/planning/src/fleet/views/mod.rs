@@ -31,7 +31,7 @@ pub use failure_groups::{FailureGroup, FailureGroups};
 pub use failures::{FailuresView, known_types};
 pub use found_failure::{FailedCheck, FoundFailure};
 pub use freeze::FreezeView;
-pub use host::{HostView, HostWaits};
+pub use host::{HostView, HostWaits, Link};
 pub use host_rollout::{FullLimit, HOLDERS_SHOWN, HostRollout};
 pub use hosts::{HostFilter, HostOrder, HostsView, ListedHost};
 pub use maintenance::MaintenanceView;

@@ -110,6 +110,20 @@ pub struct InstanceView {
     pub meta: BTreeMap<String, String>,
 }
 
+impl InstanceView {
+    /// Returns the health, and how and why an operator took the instance out of use.
+    pub fn health_text(&self) -> String {
+        let is_in_maintenance = self.maintenance == Some(MaintenanceMode::Maintenance);
+        let why = match (is_in_maintenance, &self.reason) {
+            (true, Some(reason)) => format!(" (maintenance: {reason})"),
+            (true, None) => " (maintenance)".into(),
+            (false, Some(reason)) => format!(" ({reason})"),
+            (false, None) => String::new(),
+        };
+        format!("{}{why}", self.health)
+    }
+}
+
 impl ServiceView {
     /// Returns a service of a catalog; `None` if no host has it. `mark` returns the operator's mark for the
     /// instance of a host.
@@ -167,16 +181,9 @@ impl fmt::Display for ServiceView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Text::default();
         let row = |instance: &InstanceView| {
-            let is_in_maintenance = instance.maintenance == Some(MaintenanceMode::Maintenance);
-            let why = match (is_in_maintenance, &instance.reason) {
-                (true, Some(reason)) => format!(" (maintenance: {reason})"),
-                (true, None) => " (maintenance)".into(),
-                (false, Some(reason)) => format!(" ({reason})"),
-                (false, None) => String::new(),
-            };
             [
                 instance.host.to_string(),
-                format!("{}{why}", instance.health),
+                instance.health_text(),
                 list(&instance.addresses),
                 instance.port.map_or("-".into(), |port| port.to_string()),
                 list(&instance.tags),

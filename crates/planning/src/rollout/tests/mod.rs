@@ -1,6 +1,7 @@
 mod end;
 mod failures;
 mod forecast;
+mod numbers;
 mod options;
 mod purpose;
 mod queue;
