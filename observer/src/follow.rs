@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep_until};
 const MOMENT_INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time between two requests for the progress of a feed.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest time for which clients wait for what the feeds were asked for.
+const ANSWER_WAIT: Duration = Duration::from_millis(100);
 /// Shortest time between two searches for deadlocks.
 const DEADLOCKS_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time between two requests for the progress of a feed.
@@ -53,6 +55,7 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
     let mut follower = Follower {
         listing: Some(Assembly::new(parts.clone())),
         requested_at: vec![None; parts.len()],
+        awaited: None,
         feed_problems: vec![None; parts.len()],
         probe_problem: None,
         confirming: Some(Duration::ZERO),
@@ -111,6 +114,8 @@ struct Follower {
     freshness: Freshness,
     /// When each feed was last asked for its progress.
     requested_at: Vec<Option<Instant>>,
+    /// The revision that the feeds were asked for, and until when clients do not see an earlier one because of that.
+    awaited: Option<(i64, Instant)>,
     /// How long confirmations took since progress was last asked for; `None` if one failed.
     confirming: Option<Duration>,
     /// When deadlocks are looked for next.
@@ -190,6 +195,7 @@ impl Follower {
         self.history += 1;
         self.listing = Some(Assembly::new(self.parts.clone()));
         self.freshness = Freshness::default();
+        self.awaited = None;
         self.feed_problems = vec![None; self.parts.len()];
         self.start_feeds();
     }
@@ -243,8 +249,10 @@ impl Follower {
         let interval = self.progress_interval();
         let requested = self.requested_at.iter().flatten().max().map(|at| *at + interval);
         let shown = self.shown_at.map(|at| at + MOMENT_INTERVAL);
+        let awaited = self.awaited.map(|(_, until)| until);
         let now = Instant::now();
-        let due = requested.into_iter().chain(shown).chain([self.deadlocks_at]).filter(|at| *at > now).min();
+        let all = requested.into_iter().chain(shown).chain(awaited).chain([self.deadlocks_at]);
+        let due = all.filter(|at| *at > now).min();
         due.unwrap_or_else(|| now + DEADLOCKS_INTERVAL)
     }
 
@@ -306,13 +314,17 @@ impl Follower {
             return;
         }
         let revision = self.freshness.awaited();
-        let behind: Vec<usize> =
-            self.with_assembly(|assembly| assembly.behind(revision).collect()).unwrap_or_default();
+        let behind = self.with_assembly(|assembly| {
+            (assembly.behind(revision).collect::<Vec<_>>(), assembly.newest().max(Some(revision)))
+        });
+        let Some((behind, Some(newest))) = behind else { return };
         let interval = self.progress_interval();
         let is_due = |number: &usize| self.requested_at[*number].is_none_or(|at| at.elapsed() >= interval);
         let due: Vec<usize> = behind.into_iter().filter(is_due).collect();
         if !due.is_empty() {
             self.confirming = Some(Duration::ZERO);
+            // A feed that does not answer is asked again, but what the others sent is shown before.
+            self.awaited.get_or_insert((newest, Instant::now() + ANSWER_WAIT));
         }
         for number in due {
             self.requested_at[number] = Some(Instant::now());
@@ -347,6 +359,11 @@ impl Follower {
             return;
         }
         let revision = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();
+        // The answers of the feeds come within milliseconds. What is shown now would keep them from being shown then.
+        if self.awaited.is_some_and(|(awaited, until)| revision < awaited && Instant::now() < until) {
+            return;
+        }
+        self.awaited = None;
         let moment = Moment { history: self.history, revision, fresh_at: self.fresh_at };
         if moment != self.fleet.moment() {
             self.fleet.set_moment(moment);

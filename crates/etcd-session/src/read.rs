@@ -486,6 +486,17 @@ impl Session {
         std::str::from_utf8(key).ok()?.strip_prefix(self.config().namespace.as_str())
     }
 
+    /// Returns a key without the namespace, and its entry. They are moved out of the answer, because a list may be the
+    /// whole store.
+    fn unpack(&self, kv: KeyValue) -> Option<(String, Entry)> {
+        let (create_revision, mod_revision, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
+        let (key, value) = kv.into_key_value();
+        let namespace = self.config().namespace.as_str();
+        let mut key = String::from_utf8(key).ok()?;
+        key.starts_with(namespace).then(|| _ = key.drain(..namespace.len()))?;
+        Some((key, Entry { value, create_revision, mod_revision, lease }))
+    }
+
     fn note_header(
         &self,
         header: Option<&etcd_client::ResponseHeader>,
@@ -610,12 +621,8 @@ impl Listing<'_> {
         &mut self,
         deadline: Deadline,
     ) -> Result<Option<Vec<(String, Entry)>>, StoreError> {
-        let Some(page) = self.paging.next(self.session, deadline).await? else { return Ok(None) };
-        let entries = page
-            .kvs()
-            .iter()
-            .filter_map(|kv| self.session.strip(kv.key()).map(|key| (key.to_owned(), entry_of(kv))));
-        Ok(Some(entries.collect()))
+        let Some(mut page) = self.paging.next(self.session, deadline).await? else { return Ok(None) };
+        Ok(Some(page.take_kvs().into_iter().filter_map(|kv| self.session.unpack(kv)).collect()))
     }
 
     /// Returns the revision of all parts; 0 before the first part.

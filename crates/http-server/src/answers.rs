@@ -37,6 +37,8 @@ type CachedBodies<M> = BTreeMap<String, CachedBody<M>>;
 struct CachedBody<M> {
     moment: M,
     body: Bytes,
+    /// The time that rendering took.
+    took: Duration,
     /// Until then the answer is given though the data may have changed.
     rests_until: Instant,
 }
@@ -66,9 +68,9 @@ impl<M> Default for AnswerCache<M> {
 }
 
 impl<M> AnswerCache<M> {
-    /// Returns a cache that does not render an answer anew before so many times the time has passed that rendering it
-    /// took, and at most 10 s, though the data changed. So an answer needs a small share of a core, however often the data
-    /// changes.
+    /// Returns a cache that does not render an answer anew before so many times the time has passed that rendering it and
+    /// the others that rest took, and at most 10 s, though the data changed. So all answers together need a small share of
+    /// a core, however often the data changes and however many answers there are.
     pub fn with_rest(rest: u32) -> Self {
         Self { rest, ..Self::default() }
     }
@@ -101,7 +103,9 @@ impl<M: PartialEq + Copy + Send + 'static> AnswerCache<M> {
             kept.retain(|_, cached| cached.is_valid(&moment));
             let began = Instant::now();
             let bytes = render();
-            let rests_until = began + (began.elapsed() * answers.rest).min(LONGEST_REST);
+            let took = began.elapsed();
+            let of_all = took + kept.values().map(|cached| cached.took).sum::<Duration>();
+            let rests_until = began + of_all.saturating_mul(answers.rest).min(LONGEST_REST);
             let size = kib(bytes.len());
             let held: usize = kept.values().map(|cached| kib(cached.body.len())).sum();
             if kept.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {
@@ -114,7 +118,7 @@ impl<M: PartialEq + Copy + Send + 'static> AnswerCache<M> {
                     .map_err(|_| ErrorResponse::Busy("too much of other answers is still being read"))
             })?;
             if size <= CACHED_MAX_KIB {
-                kept.insert(question, CachedBody { moment, body: body.clone(), rests_until });
+                kept.insert(question, CachedBody { moment, body: body.clone(), took, rests_until });
             }
             Ok((body, moment))
         });

@@ -33,11 +33,11 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// How many connections the server has. Clients that read pages need few.
-const LIMITS: Limits = Limits { connections: 512, waiting: 64 };
-/// How many times longer than its rendering took an answer is given though the fleet changed. So each path needs at most a
-/// sixtieth of a core; the list of ten thousand hosts is made anew about each second.
-const REST: u32 = 60;
+/// How many connections the server has. A browser needs one for its stream, and few to read pages.
+const LIMITS: Limits = Limits { connections: 512, waiting: 256 };
+/// How many times longer than its rendering and that of the others took an answer is given though the fleet changed. So
+/// all answers together need about a thirtieth of a core; ten thousand hosts are shown anew about each second.
+const REST: u32 = 30;
 /// The largest body of a request: the form with the token.
 const BODY_MAX_BYTES: usize = 1024;
 /// The refusal of a request by a name that is not the server's.

@@ -96,7 +96,8 @@ impl Assembly {
         self.parts.iter().enumerate().filter(move |(_, part)| lags(part)).map(|(number, _)| number)
     }
 
-    fn newest(&self) -> Option<i64> {
+    /// Returns the newest revision that a feed has sent and the snapshot has not reached.
+    pub fn newest(&self) -> Option<i64> {
         self.pending.last_key_value().map(|(revision, _)| *revision)
     }
 

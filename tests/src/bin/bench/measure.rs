@@ -81,6 +81,18 @@ pub(crate) fn cpu_seconds(child: &Child) -> f64 {
     cpu_times(&child.id().to_string())[0]
 }
 
+/// Returns the CPU seconds that the threads of a child have used so far, in nanoseconds rather than clock ticks. A
+/// thread that has ended does not count any more.
+pub(crate) fn cpu_seconds_of_threads(child: &Child) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).expect("the child lives");
+    let nanoseconds = |thread: std::io::Result<std::fs::DirEntry>| {
+        let stat =
+            std::fs::read_to_string(thread.expect("a thread").path().join("schedstat")).expect("schedstat");
+        stat.split(' ').next().and_then(|spent| spent.parse::<f64>().ok()).expect("nanoseconds")
+    };
+    threads.map(nanoseconds).sum::<f64>() / 1e9
+}
+
 /// Returns the CPU seconds that a child and its own ended children have used so far.
 pub(crate) fn cpu_seconds_with_children(child: &Child) -> f64 {
     cpu_times(&child.id().to_string()).iter().sum()
