@@ -1,6 +1,7 @@
 //! Whole-system tests with real binaries and real etcd. One binary; each module is a subject.
 
 mod agent_log;
+mod alertmanager;
 mod alerts;
 mod answer_schemas;
 mod architecture;

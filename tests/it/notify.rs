@@ -1,6 +1,5 @@
-//! What receivers hear of incidents: webhooks, commands, a real Alertmanager, the heartbeat.
+//! What receivers hear of incidents: webhooks, commands, the heartbeat.
 
-use crate::alerts::has;
 use crate::contract::fleet::{FLEET, fill};
 use serde_json::Value;
 use standardwebhooks::Webhook;
@@ -11,8 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 use tests::authority::Authority;
 use tests::etcd::Etcd;
-use tests::observer::{Observer, http_get};
+use tests::observer::Observer;
 use tests::process::{Running, binary, free_ports, run};
+use tests::proxy::{Behaviour, Proxy};
 use tests::receiver::{HttpReceiver, Received};
 use tests::store::Store;
 use tests::wait;
@@ -32,7 +32,7 @@ fn key_files(directory: &Path) -> String {
 }
 
 /// Starts an observer of a fleet with one of everything that can be wrong.
-fn observe(etcd: &Etcd, notify: &str) -> Observer {
+pub(crate) fn observe(etcd: &Etcd, notify: &str) -> Observer {
     Observer::start_with(&format!("endpoints = {:?}", etcd.endpoints()), &format!("{AT_ONCE}{notify}"))
 }
 
@@ -56,13 +56,13 @@ fn waiting(observer: &Observer) -> f64 {
     metrics.lines().filter_map(of_waiting).sum()
 }
 
-fn wait_for_none_waiting(observer: &Observer) {
+pub(crate) fn wait_for_none_waiting(observer: &Observer) {
     let has_none = || (waiting(observer) == 0.0).then_some(());
     wait::until_within(wait::DEADLINE * 2, "no message waits", has_none, || observer.log());
 }
 
 /// Takes the lost host out of the fleet.
-fn forget_the_lost(store: &Store) {
+pub(crate) fn forget_the_lost(store: &Store) {
     store.delete("/orchestrate/hosts/lost-1");
     store.delete("/orchestrate/reports/lost-1");
 }
@@ -174,6 +174,73 @@ fn a_receiver_that_was_away_hears_what_it_missed() {
 }
 
 #[test]
+fn an_incident_that_opens_again_and_again_is_told_once_more_and_then_not() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let chat = HttpReceiver::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = key_files(directory.path());
+    let notify = format!("[notify.webhooks.chat]\nurl = {:?}\nsecret_files = {files}\n", chat.url("/"));
+    let observer = observe(&etcd, &notify);
+    let is_open = |wanted: bool| {
+        let holds = |shown: &Value| {
+            let all = shown["incidents"].as_array().expect("incidents");
+            all.iter().any(|open| open["kind"] == "lost") == wanted
+        };
+        observer.wait_for("/v1/incidents", "the incident opens or ends", holds);
+    };
+    for _ in 0..5 {
+        store.put("/orchestrate/hosts/lost-1", r#"{"format":1,"since":1416300000}"#);
+        is_open(true);
+        forget_the_lost(&store);
+        is_open(false);
+    }
+    wait_for_none_waiting(&observer);
+    let told = chat.received().into_iter().map(|received| received.json());
+    let told: Vec<Value> =
+        told.filter(|json| json["data"]["kind"] == "lost").map(|json| json["type"].clone()).collect();
+    let pair = ["incident.opened", "incident.resolved"];
+    assert_eq!(told, [&pair[..], &pair, &["incident.flapping"]].concat());
+}
+
+#[test]
+fn a_list_after_a_cut_loses_no_host() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = |n: usize| format!("h{n:03}");
+    let join = |n: usize| {
+        store.put(&format!("/orchestrate/hosts/{}", host(n)), r#"{"format":1,"since":1416300000}"#);
+        store.put(&format!("/orchestrate/live/{}", host(n)), "1")
+    };
+    store.put("/current_version", "43");
+    (0..100).for_each(|n| _ = join(n));
+    let proxy = Proxy::start(&etcd.endpoint(0));
+    let chat = HttpReceiver::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = key_files(directory.path());
+    let notify =
+        format!("{AT_ONCE}[notify.webhooks.chat]\nurl = {:?}\nsecret_files = {files}\n", chat.url("/"));
+    let observer = Observer::start_with(&format!("endpoints = [{:?}]", proxy.endpoint()), &notify);
+    observer.wait_for_health("fresh");
+    for round in 1..4 {
+        proxy.set(Behaviour::Refuse);
+        // What happens meanwhile is no longer in the history of the store.
+        let newest = (0..10).map(|n| join(100 * round + n)).max().expect("some");
+        store.compact(newest);
+        proxy.set(Behaviour::Pass);
+        let shows = |health: &Value| health["revision"].as_i64() >= Some(newest);
+        observer.wait_for("/v1/health", "it reads the store again", shows);
+    }
+    store.delete("/orchestrate/live/h007");
+    let told = chat.wait_for("a host is lost", 1, is("opened", "lost"), || observer.log());
+    assert_eq!(told[0].json()["data"]["hosts"], serde_json::json!(["h007"]));
+    let all: BTreeSet<String> =
+        chat.received().iter().map(|r| r.json()["data"]["kind"].to_string()).collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+}
+
+#[test]
 fn a_command_reads_the_message_and_is_run_again_until_it_succeeds() {
     let etcd = Etcd::single();
     fill(&etcd.store(), &FLEET);
@@ -280,96 +347,4 @@ fn the_heartbeat_goes_to_a_receiver_with_a_known_certificate_while_data_is_fresh
     blind.wait_for_health("starting");
     let is_silent = || watchdog.received().iter().all(|received| received.line == "GET /known/secret");
     wait::stays("there is no other heartbeat", Duration::from_secs(3), is_silent, || blind.log());
-}
-
-/// A real Alertmanager, which notifies a receiver of ours.
-struct Alertmanager {
-    _running: Running,
-    directory: tempfile::TempDir,
-    address: String,
-}
-
-impl Alertmanager {
-    fn start(port: u16, notified: &HttpReceiver) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let settings = format!(
-            "route:\n  receiver: test\n  group_by: [incident_id]\n  group_wait: 2s\n  group_interval: 1s\nreceivers:\n\
-             \x20 - name: test\n    webhook_configs:\n      - url: {:?}\n",
-            notified.url("/notified")
-        );
-        let file = directory.path().join("alertmanager.yml");
-        std::fs::write(&file, settings).expect("written");
-        let address = format!("127.0.0.1:{port}");
-        let mut command = Command::new("prometheus-alertmanager");
-        command.arg(format!("--config.file={}", file.display()));
-        command.arg(format!("--storage.path={}", directory.path().join("data").display()));
-        command.arg(format!("--web.listen-address={address}")).arg("--cluster.listen-address=");
-        let running = Running::start(&mut command, &directory.path().join("log"));
-        Self { _running: running, directory, address }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-    }
-
-    /// Returns the kinds of the alerts that it has.
-    fn kinds(&self) -> Option<Vec<String>> {
-        let json: Value = serde_json::from_str(&http_get(&self.address, "/api/v2/alerts")?).ok()?;
-        let kind = |alert: &Value| alert["labels"]["kind"].as_str().unwrap_or("?").to_owned();
-        Some(json.as_array()?.iter().map(kind).collect())
-    }
-}
-
-/// The notifications of Alertmanager about incidents of a kind.
-fn notifications(receiver: &HttpReceiver, kind: &str) -> Vec<Value> {
-    let all = receiver.received().into_iter().map(|received| received.json());
-    all.filter(|json| json["groupLabels"]["incident_id"].is_string() && json["commonLabels"]["kind"] == kind)
-        .collect()
-}
-
-#[test]
-fn an_alertmanager_makes_one_notification_of_what_two_observers_send() {
-    if !has(
-        "notify::an_alertmanager_makes_one_notification_of_what_two_observers_send",
-        "prometheus-alertmanager",
-    ) {
-        return;
-    }
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    fill(&store, &FLEET);
-    let [port] = free_ports();
-    let notify = format!("[notify.alertmanagers.main]\nurl = \"http://127.0.0.1:{port}/\"\n");
-    let (observer, other) = (observe(&etcd, &notify), observe(&etcd, &notify));
-    // It is away at first.
-    for one in [&observer, &other] {
-        let failed = || one.log().contains("was not delivered").then_some(());
-        wait::until("a message is not delivered", failed, || one.log());
-    }
-    let notified = HttpReceiver::start();
-    let alertmanager = Alertmanager::start(port, &notified);
-    let log = || format!("{}\n{}\n{}", alertmanager.log(), observer.log(), other.log());
-    let lost = |count: usize| {
-        let found = || Some(notifications(&notified, "lost")).filter(|all| all.len() >= count);
-        wait::until_within(wait::DEADLINE * 2, "Alertmanager notifies", found, log)
-    };
-    let first = lost(1);
-    assert_eq!(
-        (&first[0]["status"], first[0]["alerts"].as_array().map(Vec::len)),
-        (&"firing".into(), Some(1))
-    );
-    let alert = &first[0]["alerts"][0];
-    assert_eq!(
-        (&alert["annotations"]["hosts"], &alert["labels"]["severity"]),
-        (&"lost-1".into(), &"ticket".into())
-    );
-    assert_eq!(alert["annotations"]["summary"], "1 host lost");
-    let has_failed = |kinds: &Vec<String>| kinds.iter().any(|kind| kind == "failed");
-    wait::until("other kinds arrive", || alertmanager.kinds().filter(has_failed), log);
-    // Both observers have delivered everything, before one of them tells of the end.
-    [&observer, &other].into_iter().for_each(wait_for_none_waiting);
-    forget_the_lost(&store);
-    let all = lost(2);
-    let states: Vec<&str> = all.iter().map(|one| one["status"].as_str().unwrap_or("?")).collect();
-    assert_eq!(states, ["firing", "resolved"]);
 }
