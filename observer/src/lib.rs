@@ -17,6 +17,7 @@ mod token;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
+use http::{Certificate, CookieSigner, TlsListener};
 use incidents::KeptIncidents;
 use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
@@ -46,27 +47,28 @@ pub async fn run(
     let notifier = Notifier::new(settings.notify)?;
     let incidents = KeptIncidents::open_file(&settings.state_directory, notifier.receivers());
     let incidents = Arc::new(incidents.with_context(|| settings.state_directory.display().to_string())?);
-    let token = match settings.open_to_local_users {
-        true => None,
-        false => Some(TokenFile::open(&settings.token_file)?),
-    };
+    let token = TokenFile::open(&settings.http_access)?;
+    let certificate = settings.http_tls.map(Certificate::open).transpose()?;
+    let signer = CookieSigner::open(&settings.state_directory.join("cookie.key"), certificate.is_some())?;
     let listen = settings.http_listen;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
     let address = listener.local_addr()?;
     let fleet = Arc::new(SharedFleet::default());
     let (stop_sender, stop) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let accepted = token.as_ref().map(TokenFile::accepted);
+    let tokens = token.as_ref().map(|token| (token.accepted(), signer));
     let own_names = settings.http_names.iter().map(ToString::to_string).collect();
     let notifications = NotifyMetrics::default();
     let shown_metrics = metrics::all(fleet.clone(), incidents.clone(), &notifications);
-    tasks.spawn(http::serve(
-        listener,
-        (address.ip(), own_names),
-        accepted,
-        (fleet.clone(), shown_metrics),
-        stop,
-    ));
+    let (own, shown) = ((address.ip(), own_names), (fleet.clone(), shown_metrics));
+    match certificate {
+        Some(certificate) => {
+            tasks.spawn(certificate.clone().watch());
+            let listener = TlsListener::new(listener, certificate)?;
+            tasks.spawn(http::serve(listener, own, tokens, shown, stop));
+        }
+        None => _ = tasks.spawn(http::serve(listener, own, tokens, shown, stop)),
+    }
     tasks.spawn(follow::follow(session, fleet.clone()));
     tasks.spawn(incidents::find(fleet.clone(), incidents.clone(), settings.incident_times));
     notifier.start(&mut tasks, fleet, &incidents, &notifications);

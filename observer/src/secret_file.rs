@@ -1,13 +1,13 @@
-//! Files that hold a secret: the token, and the keys of webhooks.
+//! Files that hold a secret: the token, the key of cookies, the keys of webhooks.
 
 use anyhow::{Context, Result, ensure};
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Longest file, in bytes.
-const FILE_MAX_BYTES: u64 = 4096;
+const FILE_MAX_BYTES: u64 = 64 * 1024;
 
 /// Reads a file of one secret, without blanks at its ends. `what` says in errors what the file is.
 ///
@@ -18,9 +18,25 @@ pub(crate) fn read(what: &str, path: &Path) -> Result<String> {
     // Opening a pipe would wait for who writes into it.
     ensure!(std::fs::metadata(path).with_context(name)?.is_file(), "{}: it is not a regular file", name());
     let file = File::open(path).with_context(name)?;
-    let mode = file.metadata().with_context(name)?.mode();
+    let metadata = file.metadata().with_context(name)?;
+    ensure!(metadata.len() <= FILE_MAX_BYTES, "{}: larger than {FILE_MAX_BYTES} bytes", name());
+    let mode = metadata.mode();
     ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());
     let mut text = String::new();
     file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
     Ok(text.trim().to_owned())
+}
+
+/// Creates a file of one secret, for the user and the group of this process. It is there whole or not at all.
+///
+/// # Errors
+/// Returns the system's error.
+pub(crate) fn create(path: &Path, secret: &str, mode: u32) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    writeln!(file, "{secret}")?;
+    // The mode at the creation is subject to the umask.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
 }

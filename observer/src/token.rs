@@ -1,14 +1,13 @@
-//! The token that clients show. It stands in a file, which the observer creates; who may read the file may look.
-//! The file is read again when it changes, so that another token can be put there.
+//! The tokens that clients show. One stands in a file, which the observer creates: who may read the file may look. Or a
+//! file has the digests of many, each with the name of its owner: who may read it may not look.
+//! The file is read again when it changes, so that tokens can be replaced.
 
 use crate::secret_file;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use etcd_session::random_token;
+use planning::settings::HttpAccess;
 use ring::digest::{SHA256, digest};
-use ring::hmac;
-use std::fs::{OpenOptions, Permissions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -18,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest token, in bytes.
 const SHORTEST: usize = 32;
 
-/// The digest of a token. Digests are compared, so that the time of a comparison tells nothing about the token.
+/// The digest of a token (SHA-256). Digests are compared, so that the time of a comparison tells nothing about the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TokenDigest([u8; 32]);
 
@@ -30,37 +29,58 @@ impl TokenDigest {
         Self(bytes)
     }
 
-    /// Returns the key that signs cookies.
-    pub(crate) fn cookie_key(&self) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    /// Reads a digest in hexadecimal digits, as `sha256sum` prints it.
+    fn read(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        let pairs = text.as_bytes().chunks(2);
+        if text.len() != 64 {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            let digit = |of: u8| char::from(of).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// Returns the bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
-/// What is accepted at present; `None` if the file is gone or cannot be used.
-pub(crate) type Accepted = watch::Receiver<Option<TokenDigest>>;
+/// What is accepted at present; nothing if the file is gone or cannot be used.
+pub(crate) type Accepted = watch::Receiver<Vec<TokenDigest>>;
 
-/// The file of the token.
+/// The file of the token or of the digests.
 pub(crate) struct TokenFile {
     path: PathBuf,
-    token: watch::Sender<Option<TokenDigest>>,
+    read: fn(&Path) -> Result<Vec<TokenDigest>>,
+    tokens: watch::Sender<Vec<TokenDigest>>,
 }
 
 impl TokenFile {
-    /// Opens the file, and creates it with a new token if it does not exist.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
-        let token = match read(path) {
-            Err(error) if is_not_found(&error) => {
-                create(path).with_context(|| format!("the token file {}", path.display()))?;
+    /// Opens the file, and creates it with a new token if it does not exist. Returns `None` if everybody may look.
+    pub(crate) fn open(access: &HttpAccess) -> Result<Option<Self>> {
+        let (path, read): (_, fn(&Path) -> _) = match access {
+            HttpAccess::LocalUsers => return Ok(None),
+            HttpAccess::Token(path) => (path, read_token),
+            HttpAccess::Digests(path) => (path, read_digests),
+        };
+        let tokens = match (read(path), access) {
+            (Err(error), HttpAccess::Token(_)) if is_not_found(&error) => {
+                let created = secret_file::create(path, &random_token().to_string(), 0o640);
+                created.with_context(|| format!("the token file {}", path.display()))?;
                 read(path)?
             }
-            token => token?,
+            (tokens, _) => tokens?,
         };
-        Ok(Self { path: path.to_owned(), token: watch::channel(Some(token)).0 })
+        Ok(Some(Self { path: path.clone(), read, tokens: watch::channel(tokens).0 }))
     }
 
     /// Returns what is accepted.
     pub(crate) fn accepted(&self) -> Accepted {
-        self.token.subscribe()
+        self.tokens.subscribe()
     }
 
     /// Reads the file again whenever it changes.
@@ -68,17 +88,17 @@ impl TokenFile {
         let mut failed = false;
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            let read = read(&self.path);
+            let read = (self.read)(&self.path);
             if let Err(error) = &read
                 && !failed
             {
                 tracing::error!("{error:#}; nobody can look until that is mended");
             }
             failed = read.is_err();
-            let token = read.ok();
-            self.token.send_if_modified(|accepted| {
-                let changed = *accepted != token;
-                *accepted = token;
+            let tokens = read.unwrap_or_default();
+            self.tokens.send_if_modified(|accepted| {
+                let changed = *accepted != tokens;
+                *accepted = tokens;
                 changed
             });
         }
@@ -89,18 +109,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Creates the file with a new token, for the user and the group of this process. It is there whole or not at all.
-fn create(path: &Path) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(file, "{}", random_token())?;
-    // The mode at the creation is subject to the umask.
-    file.set_permissions(Permissions::from_mode(0o640))?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
-}
-
-fn read(path: &Path) -> Result<TokenDigest> {
+fn read_token(path: &Path) -> Result<Vec<TokenDigest>> {
     const WHAT: &str = "the token file";
     let token = secret_file::read(WHAT, path)?;
     let is_word = token.bytes().all(|byte| byte.is_ascii_graphic());
@@ -109,31 +118,79 @@ fn read(path: &Path) -> Result<TokenDigest> {
         "{WHAT} {}: it must hold one word of at least {SHORTEST} printable characters",
         path.display()
     );
-    Ok(TokenDigest::of(&token))
+    Ok(vec![TokenDigest::of(&token)])
+}
+
+fn read_digests(path: &Path) -> Result<Vec<TokenDigest>> {
+    const WHAT: &str = "the file of the digests";
+    let text = secret_file::read(WHAT, path)?;
+    let mut tokens = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [] => {}
+            [word, ..] if word.starts_with('#') => {}
+            [_, digest] if let Some(digest) = TokenDigest::read(digest) => tokens.push(digest),
+            _ => bail!(
+                "{WHAT} {}: line {}: must be a name and the SHA-256 of a token, as 64 hexadecimal digits",
+                path.display(),
+                number + 1
+            ),
+        }
+    }
+    Ok(tokens)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn a_file_is_created_once_and_refused_if_everybody_may_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        drop(TokenFile::open(&path).unwrap());
+        let open = || TokenFile::open(&HttpAccess::Token(path.clone())).map(Option::unwrap);
+        drop(open().unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.trim().len(), 32);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
-        let opened = TokenFile::open(&path).unwrap();
-        assert!(*opened.accepted().borrow() == Some(TokenDigest::of(text.trim())));
+        assert!(*open().unwrap().accepted().borrow() == [TokenDigest::of(text.trim())]);
         let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         mode(0o644);
-        assert!(TokenFile::open(&path).err().unwrap().to_string().contains("its mode must be 0640"));
+        assert!(open().err().unwrap().to_string().contains("its mode must be 0640"));
         mode(0o600);
         for wrong in ["short", &"x y".repeat(20), &"ü".repeat(40)] {
             std::fs::write(&path, wrong).unwrap();
-            assert!(TokenFile::open(&path).is_err(), "{wrong}");
+            assert!(open().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn digests_are_read_line_by_line_and_never_created() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("digests");
+        let check = |text: &str, expected: Result<Vec<TokenDigest>, &str>| {
+            secret_file::create(&path, text, 0o640).unwrap();
+            match (TokenFile::open(&HttpAccess::Digests(path.clone())), expected) {
+                (Ok(file), Ok(expected)) => assert!(*file.unwrap().accepted().borrow() == expected, "{text}"),
+                (Err(error), Err(expected)) => assert!(error.to_string().ends_with(expected), "{error}"),
+                (found, _) => panic!("{text}: {:?}", found.err()),
+            }
+        };
+        assert!(TokenFile::open(&HttpAccess::Digests(path.clone())).is_err());
+        assert!(!path.exists());
+        // printf %s abc | sha256sum
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let (a, upper) = (TokenDigest::of("abc"), abc.to_uppercase());
+        check("", Ok(vec![]));
+        check(&format!("# who may look\n\nann {abc}\n  bob\t{upper}  \n"), Ok(vec![a, a]));
+        let wrong = "must be a name and the SHA-256 of a token, as 64 hexadecimal digits";
+        for line in
+            [abc, "ann abc", &format!("ann {}x", &abc[1..]), &format!("ann b {abc}"), &format!("a {abc}0")]
+        {
+            check(line, Err(wrong));
+        }
+        check(&format!("a {abc}\nb {}", &abc[1..]), Err(&format!("line 2: {wrong}")));
     }
 }

@@ -146,9 +146,9 @@ fn a_hundred_hosts_with_one_cause_are_one_notification_also_after_a_restart() {
         let found = || Some(notifications(&notified, kind)).filter(|all| !all.is_empty());
         wait::until_within(wait::DEADLINE * 2, "Alertmanager notifies", found, log)
     };
-    let told = of_kind("failed", &|| format!("{}\n{}", alertmanager.log(), observer.log()));
-    assert_eq!(told[0]["alerts"].as_array().map(Vec::len), Some(1));
-    let annotations = &told[0]["alerts"][0]["annotations"];
+    let messages = of_kind("failed", &|| format!("{}\n{}", alertmanager.log(), observer.log()));
+    assert_eq!(messages[0]["alerts"].as_array().map(Vec::len), Some(1));
+    let annotations = &messages[0]["alerts"][0]["annotations"];
     assert_eq!(annotations["host_count"], "100");
     assert!(
         annotations["hosts"].as_str().is_some_and(|hosts| hosts.ends_with(" and 80 more")),

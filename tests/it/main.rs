@@ -31,6 +31,7 @@ mod network;
 mod notify;
 mod observer;
 mod observer_stream;
+mod observer_tls;
 mod old_clients;
 mod old_upgrade;
 mod packages;

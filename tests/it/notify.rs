@@ -190,18 +190,18 @@ fn an_incident_that_opens_again_and_again_is_told_once_more_and_then_not() {
         };
         observer.wait_for("/v1/incidents", "the incident opens or ends", holds);
     };
-    for _ in 0..5 {
+    for _ in 0..4 {
         store.put("/orchestrate/hosts/lost-1", r#"{"format":1,"since":1416300000}"#);
         is_open(true);
         forget_the_lost(&store);
         is_open(false);
     }
     wait_for_none_waiting(&observer);
-    let told = chat.received().into_iter().map(|received| received.json());
-    let told: Vec<Value> =
-        told.filter(|json| json["data"]["kind"] == "lost").map(|json| json["type"].clone()).collect();
+    let messages = chat.received().into_iter().map(|received| received.json());
+    let messages: Vec<Value> =
+        messages.filter(|json| json["data"]["kind"] == "lost").map(|json| json["type"].clone()).collect();
     let pair = ["incident.opened", "incident.resolved"];
-    assert_eq!(told, [&pair[..], &pair, &["incident.flapping"]].concat());
+    assert_eq!(messages, [&pair[..], &pair, &["incident.flapping"]].concat());
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn a_list_after_a_cut_loses_no_host() {
         observer.wait_for("/v1/health", "it reads the store again", shows);
     }
     store.delete("/orchestrate/live/h007");
-    let told = chat.wait_for("a host is lost", 1, is("opened", "lost"), || observer.log());
-    assert_eq!(told[0].json()["data"]["hosts"], serde_json::json!(["h007"]));
+    let messages = chat.wait_for("a host is lost", 1, is("opened", "lost"), || observer.log());
+    assert_eq!(messages[0].json()["data"]["hosts"], serde_json::json!(["h007"]));
     let all: BTreeSet<String> =
         chat.received().iter().map(|r| r.json()["data"]["kind"].to_string()).collect();
     assert_eq!(all.len(), 1, "{all:?}");

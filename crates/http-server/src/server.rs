@@ -23,7 +23,7 @@ pub struct Limits {
     pub waiting: usize,
 }
 
-/// Time limit for the head of a request.
+/// Time limit for what comes before the first request, and for the head of each.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit from the end of the head to the last byte of the answer, without the time that the
 /// client asked to wait.
@@ -38,29 +38,44 @@ const BUFFER_MAX_BYTES: usize = 32 * 1024;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A listener that accepts connections.
-pub trait Source: Send {
-    /// A connection.
+pub trait Source: Send + Sync + 'static {
+    /// A connection as it was accepted.
+    type Accepted: Send + 'static;
+    /// A connection over which requests come.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     /// Waits for the next connection. It may be cancelled without losing one.
     ///
     /// # Errors
     /// Returns the system's error if the connection cannot be accepted.
-    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Accepted>> + Send;
+    /// Does what comes before the first request, for instance a handshake. Others are accepted meanwhile.
+    ///
+    /// # Errors
+    /// Returns why no request can come.
+    fn open(&self, accepted: Self::Accepted) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
 impl Source for TcpListener {
+    type Accepted = tokio::net::TcpStream;
     type Stream = tokio::net::TcpStream;
-    async fn accept(&self) -> io::Result<Self::Stream> {
+    async fn accept(&self) -> io::Result<Self::Accepted> {
         let (stream, _) = self.accept().await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+    async fn open(&self, accepted: Self::Accepted) -> io::Result<Self::Stream> {
+        Ok(accepted)
+    }
 }
 
 impl Source for UnixListener {
+    type Accepted = tokio::net::UnixStream;
     type Stream = tokio::net::UnixStream;
-    async fn accept(&self) -> io::Result<Self::Stream> {
+    async fn accept(&self) -> io::Result<Self::Accepted> {
         self.accept().await.map(|(stream, _)| stream)
+    }
+    async fn open(&self, accepted: Self::Accepted) -> io::Result<Self::Stream> {
+        Ok(accepted)
     }
 }
 
@@ -190,10 +205,11 @@ impl<P> OpenConnections<P> {
 pub async fn serve<S: Source, P: Send + Sync + 'static>(
     source: S,
     limits: Limits,
-    peer: impl Fn(&S::Stream) -> P + Send,
+    peer: impl Fn(&S::Accepted) -> P + Send,
     router: Router,
     mut stop: watch::Receiver<bool>,
 ) {
+    let source = Arc::new(source);
     let mut open = OpenConnections::new(limits);
     let mut connections = JoinSet::new();
     loop {
@@ -205,17 +221,27 @@ pub async fn serve<S: Source, P: Send + Sync + 'static>(
             taken = async { Some((source.accept().await, open.permit().await?)) } => taken,
         };
         let Some((taken, place)) = taken else { break };
-        let stream = match taken {
-            Ok(stream) => stream,
+        let accepted = match taken {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let (connection, router, mut stop) = (open.add(peer(&stream)), router.clone(), stop.clone());
+        let (connection, router, mut stop) = (open.add(peer(&accepted)), router.clone(), stop.clone());
+        let source = source.clone();
         connections.spawn(async move {
-            serve_connection(stream, router, &connection, &mut stop).await;
+            let opened = tokio::select! {
+                opened = tokio::time::timeout(HEAD_TIMEOUT, source.open(accepted)) => opened.ok(),
+                () = connection.is_over() => None,
+                () = stopped(&mut stop) => None,
+            };
+            match opened {
+                Some(Ok(stream)) => serve_connection(stream, router, &connection, &mut stop).await,
+                Some(Err(error)) => tracing::debug!(%error, "a connection could not be opened"),
+                None => tracing::debug!("a client took too long: its connection is closed"),
+            }
             drop(place);
         });
     }

@@ -1,6 +1,7 @@
 //! Who may look, and the headers that keep a browser from giving answers to others.
 
-use super::{cookie, pages};
+use super::cookie::CookieSigner;
+use super::pages;
 use crate::clock::now;
 use crate::token::{Accepted, TokenDigest};
 use axum::extract::{Request, State};
@@ -16,8 +17,8 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// What is accepted.
 pub(super) struct Access {
-    /// The token; `None` if everybody on this machine may look.
-    accepted: Option<Accepted>,
+    /// The tokens, and what signs the cookies that stand for them; `None` if everybody on this machine may look.
+    tokens: Option<(Accepted, CookieSigner)>,
 }
 
 /// Why a request is refused.
@@ -42,7 +43,7 @@ impl Refusal {
             Self::NoToken => {
                 let headers = [(header::WWW_AUTHENTICATE, "Bearer")];
                 let text =
-                    "the header `Authorization: Bearer TOKEN` with the token of http.token_file is needed\n";
+                    "the header `Authorization: Bearer TOKEN` with a token that is accepted is needed\n";
                 (StatusCode::UNAUTHORIZED, headers, text).into_response()
             }
         }
@@ -63,40 +64,50 @@ impl Granted {
     pub(super) async fn ended(&mut self) {
         match &mut self.0 {
             // An error means that the process ends.
-            Some((accepted, token)) => _ = accepted.wait_for(|accepted| *accepted != Some(*token)).await,
+            Some((accepted, token)) => _ = accepted.wait_for(|accepted| !accepted.contains(token)).await,
             None => std::future::pending().await,
         }
     }
 }
 
 impl Access {
-    pub(super) fn new(accepted: Option<Accepted>) -> Self {
-        Self { accepted }
+    pub(super) fn new(tokens: Option<(Accepted, CookieSigner)>) -> Self {
+        Self { tokens }
     }
 
-    /// Returns the token, if this is the one that is accepted.
-    pub(super) fn token(&self, shown: &str) -> Option<TokenDigest> {
-        let right = (*self.accepted.as_ref()?.borrow())?;
-        (TokenDigest::of(shown.trim()) == right).then_some(right)
+    /// Returns the cookie for who shows a token in a form; `None` if it is not accepted.
+    pub(super) fn cookie_for(&self, shown: &str) -> Option<String> {
+        let (accepted, _) = self.tokens.as_ref()?;
+        self.cookie_of(&accepted_token(accepted, shown.trim())?)
+    }
+
+    /// Returns the cookie that stands for a token.
+    pub(super) fn cookie_of(&self, token: &TokenDigest) -> Option<String> {
+        let (_, signer) = self.tokens.as_ref()?;
+        Some(signer.set_cookie(token, now()))
     }
 
     fn check(&self, headers: &HeaderMap) -> Result<Granted, Refusal> {
         if !is_same_site(headers) {
             return Err(Refusal::OtherSite);
         }
-        let Some(accepted) = &self.accepted else { return Ok(Granted(None)) };
-        // If the file of the token is gone, no token is right.
-        let right = (*accepted.borrow()).ok_or(Refusal::NoToken)?;
+        let Some((accepted, signer)) = &self.tokens else { return Ok(Granted(None)) };
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.split_once(' '));
         let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
         let mut cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let is_right = match token {
-            Some(token) => self.token(token).is_some(),
-            None => cookies.any(|cookies| cookie::is_valid(cookies, &right, now())),
+        let right = match token {
+            Some(token) => accepted_token(accepted, token.trim()),
+            None => cookies.find_map(|cookies| signer.token(cookies, &accepted.borrow(), now())),
         };
-        if is_right { Ok(Granted(Some((accepted.clone(), right)))) } else { Err(Refusal::NoToken) }
+        right.map(|right| Granted(Some((accepted.clone(), right)))).ok_or(Refusal::NoToken)
     }
+}
+
+/// Returns a token, if it is one that is accepted.
+fn accepted_token(accepted: &Accepted, shown: &str) -> Option<TokenDigest> {
+    let shown = TokenDigest::of(shown);
+    accepted.borrow().contains(&shown).then_some(shown)
 }
 
 /// True if no browser says that a page of another site asks. Other programs send neither header.
@@ -104,7 +115,7 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_own_origin = |origin: &str| {
         let own = text(&header::HOST).unwrap_or_default();
-        // A proxy may end TLS.
+        // The observer or a proxy may end TLS.
         let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         authority.is_some_and(|authority| authority.eq_ignore_ascii_case(own))
     };
@@ -168,8 +179,8 @@ mod tests {
     #[test]
     fn only_the_token_opens_and_no_page_of_another_site_asks() {
         const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-        let (sender, accepted) = watch::channel(Some(TokenDigest::of(TOKEN)));
-        let access = Access::new(Some(accepted));
+        let (sender, accepted) = watch::channel(vec![TokenDigest::of("another"), TokenDigest::of(TOKEN)]);
+        let access = Access::new(Some((accepted, CookieSigner::new(&[0; 32], false))));
         let right = format!("Bearer {TOKEN}");
         let check = |access: &Access, headers: &[(&'static str, &str)], expected: Result<(), Refusal>| {
             let headers = headers.iter().chain(&[("host", "127.0.0.1:8590")]);
@@ -203,12 +214,13 @@ mod tests {
             check(&access, &[token, (name, value)], expected);
             check(&Access::new(None), &[(name, value)], expected);
         }
-        let cookie = cookie::set_cookie(&TokenDigest::of(TOKEN), now());
+        let cookie = access.cookie_for(TOKEN).unwrap();
+        assert_eq!(access.cookie_for("wrong"), None);
         check(&access, &[("cookie", &cookie)], Ok(()));
         check(&access, &[("cookie", &cookie), ("origin", "http://evil.example")], Err(Refusal::OtherSite));
         check(&access, &[("cookie", &cookie), ("authorization", "Bearer wrong")], Err(Refusal::NoToken));
         // The token is taken away.
-        sender.send_replace(None);
+        sender.send_replace(vec![TokenDigest::of("another")]);
         check(&access, &[token], Err(Refusal::NoToken));
         check(&access, &[("cookie", &cookie)], Err(Refusal::NoToken));
         check(&Access::new(None), &[], Ok(()));

@@ -1,47 +1,90 @@
-//! The cookie that stands for the token in a browser. It is signed with a key that follows from the token, so it needs no
-//! memory, outlives a restart, and ends when the token changes.
+//! The cookie that stands for a token in a browser. It is signed, so it needs no memory, outlives a restart, and ends when
+//! the token is accepted no longer. The key is a secret of its own: who can read digests of tokens can sign nothing.
 
+use crate::secret_file;
 use crate::token::TokenDigest;
+use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use schema::time::EpochSeconds;
+use std::path::Path;
 
-/// Browsers send a cookie to every port of a machine, and several observers may run there. So its name ends with a part
-/// that follows from the token.
-const NAME: &str = "orchestrate_session";
 /// How long a cookie is valid, in seconds.
 const LIFETIME_SECONDS: i64 = 12 * 60 * 60;
+/// Shortest key, in bytes of base64.
+const KEY_SHORTEST: usize = 32;
 
-/// Returns the value of the header `Set-Cookie`. Scripts cannot read the cookie, and no page of another site can use it.
-pub(super) fn set_cookie(token: &TokenDigest, now: EpochSeconds) -> String {
-    let end = now.0.saturating_add(LIFETIME_SECONDS);
-    let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&token.cookie_key(), signed(end).as_bytes()));
-    let name = name_of(token);
-    format!("{name}={end}.{signature}; Path=/; Max-Age={LIFETIME_SECONDS}; HttpOnly; SameSite=Strict")
+/// Makes and checks cookies.
+#[derive(Clone)]
+pub(crate) struct CookieSigner {
+    key: hmac::Key,
+    /// Browsers send a cookie to every port of a machine, and several observers may run there. So the name ends with a
+    /// part that follows from the key.
+    name: String,
+    /// True if browsers may send the cookie only over TLS.
+    is_secure: bool,
 }
 
-/// True if a header `Cookie` has a cookie that was made with this token and has not ended.
-pub(super) fn is_valid(header: &str, token: &TokenDigest, now: EpochSeconds) -> bool {
-    let cookies = header.split(';').filter_map(|cookie| cookie.trim().split_once('='));
-    let own = name_of(token);
-    cookies.filter(|(name, _)| *name == own).any(|(_, value)| {
-        let Some((end, signature)) = value.split_once('.') else { return false };
-        let (Ok(end), Ok(signature)) = (end.parse::<i64>(), URL_SAFE_NO_PAD.decode(signature)) else {
-            return false;
-        };
-        end > now.0 && hmac::verify(&token.cookie_key(), signed(end).as_bytes(), &signature).is_ok()
-    })
+impl CookieSigner {
+    /// Reads the key from its file, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be used.
+    pub(crate) fn open(path: &Path, is_secure: bool) -> Result<Self> {
+        const WHAT: &str = "the key of cookies";
+        let name = || format!("{WHAT} {}", path.display());
+        if !path.exists() {
+            let mut key = [0; 32];
+            ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut key)
+                .map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
+            secret_file::create(path, &URL_SAFE_NO_PAD.encode(key), 0o600).with_context(name)?;
+        }
+        let key = secret_file::read(WHAT, path)?;
+        ensure!(key.len() >= KEY_SHORTEST, "{}: it is too short; remove it, and a new one is made", name());
+        Ok(Self::new(key.as_bytes(), is_secure))
+    }
+
+    pub(super) fn new(key: &[u8], is_secure: bool) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        let tag = hmac::sign(&key, b"name of the cookie");
+        let part: String = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        Self { key, name: format!("orchestrate_session_{part}"), is_secure }
+    }
+
+    /// Returns the value of the header `Set-Cookie` for who has shown a token. Scripts cannot read the cookie, and no page
+    /// of another site can use it.
+    pub(super) fn set_cookie(&self, token: &TokenDigest, now: EpochSeconds) -> String {
+        let end = now.0.saturating_add(LIFETIME_SECONDS);
+        let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, &signed(token, end)));
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        let name = &self.name;
+        format!(
+            "{name}={end}.{signature}; Path=/; Max-Age={LIFETIME_SECONDS}; HttpOnly; SameSite=Strict{secure}"
+        )
+    }
+
+    /// Returns the token for which a cookie in a header `Cookie` stands, if it is one of these and the cookie has not
+    /// ended.
+    pub(super) fn token(
+        &self,
+        header: &str,
+        accepted: &[TokenDigest],
+        now: EpochSeconds,
+    ) -> Option<TokenDigest> {
+        let cookies = header.split(';').filter_map(|cookie| cookie.trim().split_once('='));
+        cookies.filter(|(name, _)| *name == self.name).find_map(|(_, value)| {
+            let (end, signature) = value.split_once('.')?;
+            let (end, signature) = (end.parse::<i64>().ok()?, URL_SAFE_NO_PAD.decode(signature).ok()?);
+            let is_of =
+                |token: &&TokenDigest| hmac::verify(&self.key, &signed(token, end), &signature).is_ok();
+            accepted.iter().find(is_of).filter(|_| end > now.0).copied()
+        })
+    }
 }
 
-fn name_of(token: &TokenDigest) -> String {
-    let tag = hmac::sign(&token.cookie_key(), b"name of the cookie");
-    let part: String = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{NAME}_{part}")
-}
-
-fn signed(end: i64) -> String {
-    format!("session until {end}")
+fn signed(token: &TokenDigest, end: i64) -> Vec<u8> {
+    [format!("session until {end} of ").as_bytes(), token.bytes()].concat()
 }
 
 #[cfg(test)]
@@ -51,23 +94,46 @@ mod tests {
     #[test]
     fn a_cookie_is_valid_for_half_a_day_and_for_its_token() {
         let (token, other) = (TokenDigest::of("a"), TokenDigest::of("b"));
-        let made = set_cookie(&token, EpochSeconds(1000));
+        let (signer, elsewhere) = (CookieSigner::new(&[1; 32], false), CookieSigner::new(&[2; 32], true));
+        let made = signer.set_cookie(&token, EpochSeconds(1000));
         let cookie = made.split(';').next().unwrap();
         assert!(made.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{made}");
-        let check = |header: &str, token: &TokenDigest, now: i64, expected: bool| {
-            assert_eq!(is_valid(header, token, EpochSeconds(now)), expected, "{header} at {now}");
+        assert!(elsewhere.set_cookie(&token, EpochSeconds(1000)).ends_with("; SameSite=Strict; Secure"));
+        let check = |header: &str, accepted: &[TokenDigest], now: i64, expected: bool| {
+            let found = signer.token(header, accepted, EpochSeconds(now));
+            assert!(found == expected.then_some(token), "{header} at {now}");
         };
-        check(cookie, &token, 1000, true);
-        check(&format!("a=b; {cookie}; c=d"), &token, 44_199, true);
-        check(cookie, &token, 44_200, false);
-        check(cookie, &other, 1000, false);
+        check(cookie, &[token], 1000, true);
+        check(cookie, &[other, token], 1000, true);
+        check(&format!("a=b; {cookie}; c=d"), &[token], 44_199, true);
+        check(cookie, &[token], 44_200, false);
+        check(cookie, &[other], 1000, false);
+        check(cookie, &[], 1000, false);
         let later = cookie.replace("44200", "99999");
-        let name = name_of(&token);
-        assert_ne!(name, name_of(&other), "observers on one machine do not sign each other's users out");
-        for wrong in
-            ["", NAME, &format!("{name}="), &format!("{name}=99999."), &later, &cookie[..cookie.len() - 1]]
-        {
-            check(wrong, &token, 1000, false);
+        let name = &signer.name;
+        assert_ne!(*name, elsewhere.name, "observers on one machine do not sign each other's users out");
+        let forged = CookieSigner { name: name.clone(), ..elsewhere }.set_cookie(&token, EpochSeconds(1000));
+        for wrong in [
+            "",
+            "a",
+            &format!("{name}="),
+            &format!("{name}=99999."),
+            &later,
+            &cookie[..cookie.len() - 1],
+            &forged,
+        ] {
+            check(wrong, &[token], 1000, false);
         }
+    }
+
+    #[test]
+    fn the_key_is_made_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cookie.key");
+        let open = || CookieSigner::open(&path, false);
+        let (first, second) = (open().unwrap(), open().unwrap());
+        assert_eq!(first.name, second.name);
+        std::fs::write(&path, "short").unwrap();
+        assert!(open().err().unwrap().to_string().contains("it is too short"));
     }
 }

@@ -13,6 +13,10 @@ mod parameters;
 mod session;
 mod shared;
 mod stream;
+mod tls;
+
+pub(crate) use cookie::CookieSigner;
+pub(crate) use tls::{Certificate, TlsListener};
 
 use crate::observed::SharedFleet;
 use crate::token::Accepted;
@@ -24,13 +28,12 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use etcd_session::random_token;
-use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, require_own_name};
+use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, Source, require_own_name};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use shared::Shared;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 /// How many connections the server has. A browser needs one for its stream, and few to read pages.
@@ -66,22 +69,23 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
     ]
 }
 
-/// Serves until `stop` is true. `accepted` is the token that is accepted; `None` if everybody on this machine may look.
+/// Serves until `stop` is true. `tokens` are those that are accepted, with what signs their cookies; `None` if everybody on
+/// this machine may look.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    source: impl Source,
     (address, names): (IpAddr, Vec<String>),
-    accepted: Option<Accepted>,
+    tokens: Option<(Accepted, CookieSigner)>,
     (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
     stop: watch::Receiver<bool>,
 ) {
-    let router = router(address, names, accepted, (fleet, shown_metrics), stop.clone());
-    http_server::serve(listener, LIMITS, |_| (), router, stop).await;
+    let router = router(address, names, tokens, (fleet, shown_metrics), stop.clone());
+    http_server::serve(source, LIMITS, |_| (), router, stop).await;
 }
 
 fn router(
     address: IpAddr,
     names: Vec<String>,
-    accepted: Option<Accepted>,
+    tokens: Option<(Accepted, CookieSigner)>,
     (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
     stop: watch::Receiver<bool>,
 ) -> Router {
@@ -97,7 +101,7 @@ fn router(
         .fallback(|| async {
             (StatusCode::NOT_FOUND, "there is no such path; /v1/openapi.json lists them\n")
         })
-        .layer(from_fn_with_state(Arc::new(Access::new(accepted)), require_access))
+        .layer(from_fn_with_state(Arc::new(Access::new(tokens)), require_access))
         .layer(from_fn_with_state(Arc::new(own), require_own_name))
         .layer(from_fn(add_headers))
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))

@@ -1,9 +1,7 @@
 //! Trades the token for a cookie.
 
 use super::access::{Access, Granted};
-use super::{cookie, pages};
-use crate::clock::now;
-use crate::token::TokenDigest;
+use super::pages;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::http::{HeaderName, StatusCode, header};
@@ -22,18 +20,18 @@ pub(super) async fn open(
     let fields: BTreeMap<Cow<'_, str>, Cow<'_, str>> = form_urlencoded::parse(&body).collect();
     let to = fields.get("to").map_or("/", |to| pages::own_address(to));
     match (fields.get("token"), granted) {
-        (Some(shown), _) => match access.token(shown) {
-            Some(token) => (cookie_of(&token), Redirect::to(to)).into_response(),
+        (Some(shown), _) => match access.cookie_for(shown) {
+            Some(cookie) => (header_of(cookie), Redirect::to(to)).into_response(),
             None => pages::sign_in(true, to),
         },
         (None, Some(Extension(granted))) => {
-            let cookie = granted.token().map(|token| cookie_of(&token));
+            let cookie = granted.token().and_then(|token| access.cookie_of(&token)).map(header_of);
             (cookie, StatusCode::NO_CONTENT).into_response()
         }
         (None, None) => pages::sign_in(true, to),
     }
 }
 
-fn cookie_of(token: &TokenDigest) -> [(HeaderName, String); 1] {
-    [(header::SET_COOKIE, cookie::set_cookie(token, now()))]
+fn header_of(cookie: String) -> [(HeaderName, String); 1] {
+    [(header::SET_COOKIE, cookie)]
 }

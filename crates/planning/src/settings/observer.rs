@@ -12,7 +12,7 @@ use schema::names::HostName;
 use schema::time::Span;
 use serde::Deserialize;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -32,6 +32,29 @@ struct HttpFragment {
     names: Vec<HostName>,
     token_file: Option<PathBuf>,
     open_to_local_users: Option<bool>,
+    token_digests: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// Who may look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HttpAccess {
+    /// Every user of this machine.
+    LocalUsers,
+    /// Who shows the token in this file, which is made if it does not exist.
+    Token(PathBuf),
+    /// Who shows a token whose digest is in this file.
+    Digests(PathBuf),
+}
+
+/// The files of a server that encrypts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// The certificate and those that lead to its authority, as PEM.
+    pub cert: PathBuf,
+    /// The key of the certificate, as PEM.
+    pub key: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -48,14 +71,14 @@ pub struct ObserverSettings {
     pub state_directory: PathBuf,
     /// The store. What the agent alone uses has its default.
     pub store: StoreSettings,
-    /// The address of the HTTP server, which is one of the machine itself.
+    /// The address of the HTTP server. Without TLS it is one of the machine itself.
     pub http_listen: SocketAddr,
     /// Names by which clients may ask the server, besides `localhost`.
     pub http_names: Vec<HostName>,
-    /// The file with the token that clients show.
-    pub token_file: PathBuf,
-    /// True if every user of this machine may look without the token.
-    pub open_to_local_users: bool,
+    /// The files of TLS; `None` if the server does not encrypt.
+    pub http_tls: Option<ServerTls>,
+    /// Who may look.
+    pub http_access: HttpAccess,
     /// How long conditions hold before they are incidents.
     pub incident_times: IncidentTimes,
     /// Who hears of incidents.
@@ -101,16 +124,8 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
     if store.user.as_ref().is_some_and(|user| !user.contains(':')) && store.password_file.is_none() {
         problems.add("store.user", "the setting `password_file` is missing");
     }
-    let http_listen = http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8590)));
-    if !http_listen.ip().is_loopback() {
-        let message = "must be an address of the machine itself, as in \"127.0.0.1:8590\": what the observer \
-                       sends is not encrypted";
-        problems.add("http.listen", message);
-    }
-    for (setting, path) in [("state_directory", &state_directory), ("http.token_file", &http.token_file)] {
-        if let Some(path) = path {
-            problems.check(setting, absolute_path(path));
-        }
+    if let Some(path) = &state_directory {
+        problems.check("state_directory", absolute_path(path));
     }
     let state_directory = state_directory.unwrap_or_else(|| "/var/lib/orchestrate-observer".into());
     let default = IncidentTimes::default();
@@ -121,17 +136,73 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
     if let Some(level) = &log.level {
         problems.check("log.level", checks::log_level(level));
     }
+    let (http_listen, http_tls) = http.server(problems);
     ObserverSettings {
         store,
         http_listen,
+        http_tls,
+        http_access: http.access(&state_directory),
         http_names: http.names,
-        token_file: http.token_file.unwrap_or_else(|| state_directory.join("token")),
         state_directory,
         incident_times,
         notify: notify.validate(problems),
-        open_to_local_users: http.open_to_local_users.unwrap_or(false),
         log_level: log.level.unwrap_or_else(|| "info".into()),
         log_format: log.format.unwrap_or_default(),
+    }
+}
+
+impl HttpFragment {
+    /// Returns where the server listens, and its files of TLS.
+    fn server(&self, problems: &mut Problems) -> (SocketAddr, Option<ServerTls>) {
+        for (setting, path) in [
+            ("token_file", &self.token_file),
+            ("token_digests", &self.token_digests),
+            ("cert", &self.cert),
+            ("key", &self.key),
+        ] {
+            if let Some(path) = path {
+                problems.check(format!("http.{setting}"), absolute_path(path));
+            }
+        }
+        let tls = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => Some(ServerTls { cert: cert.clone(), key: key.clone() }),
+            (None, None) => None,
+            (Some(_), None) => {
+                problems.add("http.cert", "the setting `key` is missing");
+                None
+            }
+            (None, Some(_)) => {
+                problems.add("http.key", "the setting `cert` is missing");
+                None
+            }
+        };
+        let listen = self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8590)));
+        if !listen.ip().is_loopback() && (tls.is_none() || self.token_digests.is_none()) {
+            let message = "must be an address of the machine itself, as in \"127.0.0.1:8590\"; another one needs \
+                           `cert`, `key` and `token_digests`";
+            problems.add("http.listen", message);
+        }
+        if self.token_digests.is_some() {
+            let others = [("token_file", self.token_file.is_some()), ("open_to_local_users", self.is_open())];
+            for (setting, _) in others.iter().filter(|(_, is_given)| *is_given) {
+                problems.add(format!("http.{setting}"), "`token_digests` says already who may look");
+            }
+        }
+        (listen, tls)
+    }
+
+    fn is_open(&self) -> bool {
+        self.open_to_local_users.unwrap_or(false)
+    }
+
+    fn access(&self, state_directory: &Path) -> HttpAccess {
+        match &self.token_digests {
+            Some(file) => HttpAccess::Digests(file.clone()),
+            None if self.is_open() => HttpAccess::LocalUsers,
+            None => {
+                HttpAccess::Token(self.token_file.clone().unwrap_or_else(|| state_directory.join("token")))
+            }
+        }
     }
 }
 
@@ -173,11 +244,14 @@ mod tests {
         accepted_names.retain(|name| !tables.contains(&name.as_str()));
         assert_eq!(names, accepted_names);
         let default = read_observer("o.toml", "").expect("the defaults");
+        let HttpAccess::Token(token) = &default.http_access else { panic!("{:?}", default.http_access) };
         for (name, value) in [
             ("http.listen", default.http_listen.to_string()),
             ("http.names", if default.http_names.is_empty() { "none".into() } else { String::new() }),
-            ("http.token_file", default.token_file.display().to_string()),
-            ("http.open_to_local_users", default.open_to_local_users.to_string()),
+            ("http.token_file", token.display().to_string()),
+            ("http.open_to_local_users", "false".into()),
+            ("http.token_digests", "none".into()),
+            ("http.cert", if default.http_tls.is_none() { "none".into() } else { String::new() }),
             ("state_directory", default.state_directory.display().to_string()),
             ("incidents.hold_for", format_duration(default.incident_times.hold_for)),
             ("incidents.clear_for", format_duration(default.incident_times.clear_for)),
@@ -204,14 +278,34 @@ mod tests {
                 "o.toml:3: store.user: the setting `password_file` is missing",
                 "o.toml:4: store.namespace: must be empty or begin with a slash, without a slash at its end, not \
                  \"x\"",
-                "o.toml:6: http.listen: must be an address of the machine itself, as in \"127.0.0.1:8590\": what \
-                 the observer sends is not encrypted",
+                "o.toml:6: http.listen: must be an address of the machine itself, as in \"127.0.0.1:8590\"; \
+                 another one needs `cert`, `key` and `token_digests`",
                 "o.toml:7: http.token_file: \"token\" must be an absolute path",
                 "o.toml:8: unknown setting `token_fil`; did you mean `token_file`?",
                 "o.toml:10: log.level: must be \"error\", \"warn\", \"info\", \"debug\" or \"trace\", or a filter \
                  such as \"info,agent=debug\", not \"loud\"",
             ],
         );
+        let tls = "cert = \"/c\"\nkey = \"/k\"\n";
+        check(&format!("[http]\nlisten = \"0.0.0.0:1\"\n{tls}token_digests = \"/d\"\n"), &[]);
+        check(
+            &format!("[http]\n{tls}token_digests = \"d\"\ntoken_file = \"/t\"\nopen_to_local_users = true\n"),
+            &[
+                "o.toml:4: http.token_digests: \"d\" must be an absolute path",
+                "o.toml:5: http.token_file: `token_digests` says already who may look",
+                "o.toml:6: http.open_to_local_users: `token_digests` says already who may look",
+            ],
+        );
+        let open = format!("[http]\nlisten = \"10.0.0.1:80\"\n{tls}open_to_local_users = true\n");
+        check(
+            &open,
+            &[
+                "o.toml:2: http.listen: must be an address of the machine itself, as in \"127.0.0.1:8590\"; another \
+               one needs `cert`, `key` and `token_digests`",
+            ],
+        );
+        check("[http]\ncert = \"/c\"\n", &["o.toml:2: http.cert: the setting `key` is missing"]);
+        check("[http]\nkey = \"/k\"\n", &["o.toml:2: http.key: the setting `cert` is missing"]);
         check(
             "[notify]\nheartbeat_url = \"http://a.example/secret\"\n[notify.webhooks.chat]\nurl = \"x\"\nsecret_files = []\n\
              min_severity = \"loud\"\n[notify.webhooks.\"a b\"]\nurl = \"https://a.example/\"\n\
