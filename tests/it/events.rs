@@ -77,6 +77,22 @@ fn events_are_followed_also_those_that_somebody_deletes() {
 }
 
 #[test]
+fn who_follows_events_is_told_that_the_store_was_restored() {
+    let mut etcd = Etcd::single_real();
+    let host = Host::new("web1", &etcd.endpoints());
+    orchestrate(&host, &["trigger_update", "1"]);
+    let snapshot = etcd.save_snapshot();
+    orchestrate(&host, &["trigger_update", "2"]);
+    let mut followed = host.start_command(&["events", "--follow"], "followed");
+    let shown = || host.read("followed");
+    wait::until("it follows", || shown().contains("version 1 to 2\n").then_some(()), shown);
+    etcd.restore_snapshot(&snapshot);
+    let ended = wait::until_within(wait::DEADLINE * 2, "it ends", || followed.ended(), shown);
+    assert_eq!(ended, Some(2), "{}", shown());
+    assert!(shown().contains("it was restored; start the command again"), "{}", shown());
+}
+
+#[test]
 fn a_command_in_a_step_acts_as_its_host() {
     let etcd = Etcd::single();
     let store = etcd.store();

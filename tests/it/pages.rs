@@ -113,6 +113,40 @@ impl Rules {
     }
 }
 
+/// Asserts that verdicts are told apart by the shapes of their cells alone: each pixel counts as set or not, so that
+/// neither colour nor brightness helps.
+fn assert_shapes_differ(browser: &Browser, observer: &Observer) {
+    show(browser, observer, "/");
+    browser.script(
+        "document.querySelector('canvas.cells').dataset.cells =
+           'failed:1 lost:1 blocked:1 frozen:1 waiting:1 running:1 ok:1 unknown:1'",
+    );
+    // Another width draws the cells anew.
+    browser.resize(1270, 900);
+    let differences = || {
+        let found = browser.script(
+            "const canvas = document.querySelector('canvas.cells');
+             const size = Math.floor(canvas.height / Math.ceil(8 / Math.floor(canvas.width / canvas.height)));
+             const columns = Math.floor(canvas.width / size);
+             const shape = (cell) => {
+               const [x, y] = [(cell % columns) * size, Math.floor(cell / columns) * size];
+               const pixels = canvas.getContext('2d').getImageData(x, y, size, size).data;
+               return [...pixels].filter((_, place) => place % 4 === 3).map((alpha) => (alpha > 127 ? 1 : 0));
+             };
+             const shapes = [...Array(8).keys()].map(shape);
+             return shapes.flatMap((one, number) => shapes.slice(number + 1).map((other) =>
+               one.filter((pixel, place) => pixel !== other[place]).length));",
+        );
+        let all: Vec<u64> = found.as_array()?.iter().filter_map(Value::as_u64).collect();
+        (all.len() == 28 && all.iter().all(|pixels| *pixels >= 8)).then_some(all)
+    };
+    wait::until("the shapes of the verdicts differ", differences, || {
+        browser.script("return document.querySelector('canvas.cells').outerHTML").to_string()
+    });
+    browser.script("document.documentElement.style.filter = 'grayscale(1)'");
+    browser.screenshot("now-grey");
+}
+
 #[test]
 fn a_person_finds_what_is_wrong_in_a_browser() {
     let etcd = Etcd::single();
@@ -205,6 +239,7 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     assert_eq!(written, "TypeError", "text does not become HTML but by the policy of the page");
 
     browser.resize(1280, 900);
+    assert_shapes_differ(&browser, &observer);
     browser.devtools(
         "Emulation.setEmulatedMedia",
         &json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]}),
