@@ -1,6 +1,7 @@
 //! The alerts of a fleet, by Prometheus' own tools and by a real Prometheus.
 
 use crate::contract::fleet::{FLEET, fill};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ fn the_rules_fire_when_the_manual_says_and_fall_silent() {
         assert!(output.status.success(), "{arguments:?}: {text}");
     }
     // The manual has the same alerts, with the same severity.
-    let rules = std::fs::read_to_string(packaged("orchestrate.rules.yml")).expect("the rules");
+    let rules = rules();
     let alerts = rules.split("- alert: ").skip(1);
     let alert = |text: &str| {
         let severity = text.split("severity: ").nth(1)?.lines().next()?;
@@ -54,7 +55,7 @@ fn the_rules_fire_when_the_manual_says_and_fall_silent() {
     assert_eq!(rules, documented);
 }
 
-/// A real Prometheus with the packaged rules, which asks an observer each second.
+/// A real Prometheus, which asks an observer each second.
 struct Prometheus {
     _running: Running,
     directory: tempfile::TempDir,
@@ -62,14 +63,16 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(observer: &Observer) -> Self {
+    /// Starts it with these rules.
+    fn start(observer: &Observer, rules: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("rules.yml"), rules).expect("written");
         let [port] = free_ports();
         let settings = format!(
             "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\nrule_files: [{:?}]\nscrape_configs:\n\
              \x20 - job_name: observer\n    authorization:\n      credentials_file: {:?}\n    static_configs:\n\
              \x20     - targets: [{:?}]\n",
-            packaged("orchestrate.rules.yml"),
+            directory.path().join("rules.yml"),
             observer.path("token"),
             observer.address(),
         );
@@ -118,9 +121,7 @@ impl Prometheus {
     }
 }
 
-/// Asserts that each query of the dashboard returns data, in a fleet with a rollout and a service.
-fn every_panel_has_data(prometheus: &Prometheus, store: &Store, operator: &Host) {
-    store.put("/available_services/web/web-1", r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"]}"#);
+fn begin_rollout(operator: &Host) {
     operator.write(
         "policy.toml",
         "failure_budget = 9\n[[limit]]\nby = \"fleet\"\nmax = 9\n[[stage]]\nname = \"all\"\n",
@@ -130,6 +131,12 @@ fn every_panel_has_data(prometheus: &Prometheus, store: &Store, operator: &Host)
         let result = operator.command(arguments, "");
         assert_eq!(result.code, 0, "{result:?}");
     }
+}
+
+/// Asserts that each query of the dashboard returns data, in a fleet with a rollout and a service.
+fn every_panel_has_data(prometheus: &Prometheus, store: &Store, operator: &Host) {
+    store.put("/available_services/web/web-1", r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"]}"#);
+    begin_rollout(operator);
     let text = std::fs::read_to_string(packaged("orchestrate.dashboard.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
@@ -141,9 +148,23 @@ fn every_panel_has_data(prometheus: &Prometheus, store: &Store, operator: &Host)
     }
 }
 
+/// Returns the packaged rules.
+fn rules() -> String {
+    std::fs::read_to_string(packaged("orchestrate.rules.yml")).expect("the rules")
+}
+
+/// Returns the packaged rules with shorter times: a condition holds for a second, and data is old after five.
+fn quick_rules() -> String {
+    let quick = |line: &str| match line.trim_start().strip_prefix("for: ") {
+        Some(_) => "        for: 1s".to_owned(),
+        None => line.replace("> 120", "> 5").replace("<= 120", "<= 5").replace("< 120", "< 5"),
+    };
+    rules().lines().map(quick).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
-fn a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go() {
-    if !has("alerts::a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go", "prometheus") {
+fn a_real_prometheus_takes_the_metrics_and_the_dashboard_shows_them() {
+    if !has("alerts::a_real_prometheus_takes_the_metrics_and_the_dashboard_shows_them", "prometheus") {
         return;
     }
     let etcd = Etcd::single();
@@ -152,23 +173,89 @@ fn a_real_prometheus_takes_the_metrics_and_its_alerts_come_and_go() {
     let endpoints = format!("endpoints = {:?}", etcd.endpoints());
     let observer = Observer::start_with(&endpoints, "[incidents]\nhold_for = \"0\"\n");
     observer.wait_for_health("fresh");
-    let prometheus = Prometheus::start(&observer);
-    let has = |alert: &'static str| move |alerts: &[String]| alerts.iter().any(|found| found == alert);
-    prometheus.wait_for("the watchdog fires", has("OrchestrateWatchdog firing"));
-    prometheus.wait_for("a host is lost", has("OrchestrateHostLost pending"));
-    prometheus.wait_for("hosts fail", has("OrchestrateHostFailing web pending"));
-    // A freeze that was written long ago.
+    let prometheus = Prometheus::start(&observer, &rules());
+    for alert in ["Watchdog firing", "HostLost pending", "HostFailing web pending"] {
+        let alert = format!("Orchestrate{alert}");
+        prometheus.wait_for(&alert, |alerts| alerts.contains(&alert));
+    }
+    every_panel_has_data(&prometheus, &store, &Host::new("operator", &etcd.endpoints()));
+}
+
+#[test]
+fn every_alert_of_a_fleet_fires_and_falls_silent() {
+    if !has("alerts::every_alert_of_a_fleet_fires_and_falls_silent", "prometheus") {
+        return;
+    }
+    let mut etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    store.put("/orchestrate/hosts/new-1", r#"{"format":1,"since":1416300000}"#);
+    let observer = Observer::of(&etcd.endpoints());
+    let prometheus = Prometheus::start(&observer, &quick_rules());
+    let fires = |alert: &str| {
+        let firing = format!("Orchestrate{alert} firing");
+        prometheus.wait_for(&firing, |alerts| alerts.contains(&firing));
+    };
+    let falls_silent = |alert: &str| {
+        let name = format!("Orchestrate{alert} ");
+        prometheus
+            .wait_for(&format!("{name}is silent"), |alerts| !alerts.iter().any(|one| one.starts_with(&name)));
+    };
+    ["Watchdog", "HostLost", "ManyHostsLost", "HostFailing web"].into_iter().for_each(fires);
+
     let operator = Host::new("operator", &etcd.endpoints());
-    assert_eq!(operator.command(&["freeze", "--role", "web", "--reason", "migration"], "").code, 0);
-    let (key, value) = store.list("/orchestrate/freezes/").into_iter().next().expect("a freeze");
-    let mut freeze: Value = serde_json::from_str(&value).expect("JSON");
-    freeze["at"] = 1_416_300_000.into();
-    store.put(&key, &freeze.to_string());
-    prometheus.wait_for("it is frozen for long", has("OrchestrateFrozenForLong firing"));
-    store.delete(&key);
-    let is_silent = |alerts: &[String]| alerts.iter().all(|alert| !alert.starts_with("OrchestrateFrozen"));
-    prometheus.wait_for("the freeze is gone", is_silent);
-    every_panel_has_data(&prometheus, &store, &operator);
-    drop(observer);
-    prometheus.wait_for("nobody watches", has("OrchestrateObserverGone pending"));
+    let orchestrate = |arguments: &[&str]| {
+        let result = operator.command(arguments, "");
+        assert_eq!(result.code, 0, "{arguments:?}: {result:?}");
+    };
+    begin_rollout(&operator);
+    let records = store.list("/orchestrate/rollouts/").into_keys().filter(|key| key.ends_with("/record"));
+    let newest = records.max().expect("a rollout");
+    let halt = r#"{"format":1,"at":1416300000,"by":"web-2","why":"2 hosts failed, 1 may"}"#;
+    store.put(&newest.replace("/record", "/halt"), halt);
+    fires("RolloutHalted");
+    orchestrate(&["rollout", "resume"]);
+    falls_silent("RolloutHalted");
+
+    orchestrate(&["freeze", "--role", "web", "--reason", "migration"]);
+    let (freeze, value) = store.list("/orchestrate/freezes/").into_iter().next().expect("a freeze");
+    let mut old: Value = serde_json::from_str(&value).expect("JSON");
+    old["at"] = 1_416_300_000.into();
+    store.put(&freeze, &old.to_string());
+    fires("FrozenForLong");
+    store.delete(&freeze);
+    falls_silent("FrozenForLong");
+
+    let (key, value) = store.list("/orchestrate/reports/").into_iter().next().expect("a report");
+    let mut report: Value = serde_json::from_str(&value).expect("JSON");
+    let in_seconds = |seconds: u64| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        now.as_secs() + seconds
+    };
+    for (end, expected) in [(in_seconds(86_400), true), (in_seconds(90 * 86_400), false)] {
+        report["facts"]["certificates"] = serde_json::json!({"/etc/orchestrate/host.crt": end});
+        store.put(&key, &report.to_string());
+        if expected { fires("CertificateEnds") } else { falls_silent("CertificateEnds") }
+    }
+
+    // An observer without the store says nothing about hosts.
+    drop(store);
+    etcd.kill_member(0);
+    fires("StoreAway");
+    falls_silent("HostFailing");
+    etcd.start_member(0);
+    falls_silent("StoreAway");
+    fires("HostFailing web");
+
+    observer.signal(Signal::KILL);
+    fires("ObserverGone");
+    let _observer = observer.again();
+    falls_silent("ObserverGone");
+
+    let store = etcd.store();
+    for range in ["/orchestrate/", "/status/", "/running_version/"] {
+        let all = store.list(range).into_keys().filter(|key| key != "/orchestrate/store");
+        all.for_each(|key| store.delete(&key));
+    }
+    ["HostLost", "ManyHostsLost", "HostFailing"].into_iter().for_each(falls_silent);
 }
