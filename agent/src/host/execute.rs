@@ -77,9 +77,9 @@ pub(crate) fn read_version_file(settings: &Settings) -> io::Result<Option<String
 }
 
 impl Executor {
-    /// Removes the known secrets from the output of a step.
-    pub(super) fn redact(&self, text: &str) -> String {
-        self.secrets.redact(text)
+    /// Returns what removes the known secrets from the output of steps and checks.
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// Executes an effect. Returns false if there is nothing to do until the next wake-up.

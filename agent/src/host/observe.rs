@@ -137,8 +137,10 @@ impl Reconciler {
 
     /// Returns what is wrong with the files of this host.
     fn file_problems(&mut self) -> Vec<FileProblem> {
-        let problem =
-            |file, why: &str| FileProblem { file, reason: cut(&self.executor.redact(why), REASON_MAX_BYTES) };
+        let problem = |file, why: &str| FileProblem {
+            file,
+            reason: cut(&self.executor.secrets().redact(why), REASON_MAX_BYTES),
+        };
         let settings = self.settings_refused.borrow_and_update().clone();
         let settings = settings.iter().map(|why| problem(ProblemFile::Settings, why));
         let files = self.service_files.borrow_and_update().clone();
@@ -154,7 +156,7 @@ impl Reconciler {
                 service: check.service,
                 check: cut(&check.name, CHECK_LINE_MAX_BYTES),
                 status: check.state.status,
-                line: FailingCheck::last_line(&self.executor.redact(&check.state.output)),
+                line: FailingCheck::last_line(&self.executor.secrets().redact_check(&check.state.output)),
             })
             .collect()
     }

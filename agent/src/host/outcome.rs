@@ -45,7 +45,7 @@ impl Reconciler {
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &result.end), clock::now());
         let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
         self.metrics.note_step((phase, &step), (&result.end, meaning), (took, now.wall));
-        let output = self.executor.redact(&result.output.text);
+        let output = self.executor.secrets().redact_cut(&result.output.text, result.output.cut(true));
         let log = log_tail(output.lines());
         let cause = (meaning == StepMeaning::Failed)
             .then(|| archive::cause_of((phase, &step), &result.end, &output, &own_words(context)));

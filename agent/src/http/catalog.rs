@@ -277,7 +277,7 @@ pub(super) async fn checks(State(shared): State<Shared>) -> Result<Response, Err
 
 /// Lists the checks of this host with their output, from which secrets are removed.
 pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<Response, ErrorResponse> {
-    list_checks(&shared, |output| Some(shared.secrets.redact(output))).await
+    list_checks(&shared, |output| Some(shared.secrets.redact_check(output))).await
 }
 
 async fn list_checks(

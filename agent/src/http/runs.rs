@@ -40,8 +40,8 @@ pub(super) async fn show(
     let runs = shared.runs.clone();
     let run = blocking(move || runs.read(&id)).await?.ok_or_else(none)?;
     let mut answer = about(&run, &shared);
-    let text = shared.secrets.redact(&run.output.text);
     let is_over = answer["state"] != "running";
+    let text = shared.secrets.redact_cut(&run.output.text, run.output.cut(is_over));
     let whole = if is_over { text.as_str() } else { &text[..text.rfind('\n').map_or(0, |at| at + 1)] };
     let first = part.from.max(run.output.skipped_lines);
     let log: Vec<&str> =

@@ -1,14 +1,12 @@
 //! The output of a step while it runs: its last lines, in memory and in a file that others read.
 
-use super::record::{OUTPUT, Output};
+use super::record::{OUTPUT, OUTPUT_MAX_BYTES, Output};
 use crate::files::Directory;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Number of bytes that are kept of the end of a step's output.
-const OUTPUT_MAX_BYTES: usize = 64 * 1024;
 /// Time between two writes of the file.
 const WRITE_EVERY: Duration = Duration::from_millis(500);
 

@@ -1,6 +1,7 @@
 //! The files in the directory of a run.
 
 use crate::files::Directory;
+use archive::Cut;
 use planning::policy::Leftovers;
 use schema::names::{StepName, Token, Version};
 use schema::steps::{StepEnd, StepPhase};
@@ -16,6 +17,8 @@ pub(super) const RUNNER: &str = "runner.json";
 /// The output while the step runs.
 pub(super) const OUTPUT: &str = "output.json";
 pub(super) const FILE_MAX_BYTES: u64 = 1024 * 1024;
+/// Number of bytes that are kept of the end of a step's output.
+pub(super) const OUTPUT_MAX_BYTES: usize = 64 * 1024;
 
 /// The order for a runner, which the agent writes into the directory of the run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -107,6 +110,11 @@ impl fmt::Debug for Output {
 }
 
 impl Output {
+    /// Returns where the text was cut. While the step runs, the rest of a secret may follow.
+    pub fn cut(&self, is_over: bool) -> Cut {
+        Cut { begin: self.skipped_lines > 0 || self.text.len() >= OUTPUT_MAX_BYTES, end: !is_over }
+    }
+
     /// Reads the file of a step that runs, or whose runner was killed.
     pub(super) fn read(directory: &Directory) -> io::Result<Self> {
         let bytes = directory.read(OUTPUT, FILE_MAX_BYTES)?;

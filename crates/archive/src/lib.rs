@@ -1,5 +1,8 @@
-//! What is kept of a failure: its cause, which is equal on all hosts that fail in the same way.
+//! What is kept of a failure: its cause, which is equal on all hosts that fail in the same way, and text from which the
+//! secrets are removed.
 
 mod cause;
+mod redaction;
 
 pub use cause::{OwnWords, cause_of};
+pub use redaction::{Cut, Redactor, SHORTEST_SECRET, in_form};

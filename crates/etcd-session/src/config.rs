@@ -16,10 +16,9 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns output of a program that may have printed the secret, with stars in place of the
-    /// secret.
-    pub fn redact(&self, text: &str) -> String {
-        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    /// Returns the bytes, for what removes them from the output of programs.
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 
     /// Reads a file that holds nothing but the secret, with or without a line end.
@@ -266,7 +265,6 @@ mod tests {
         assert!(!format!("{config:?}").contains("canary"));
         let secret = config.user.unwrap().1;
         assert_eq!(secret.to_string(), "***");
-        assert_eq!(secret.redact("login root:canary ok"), "login root:*** ok");
     }
 
     #[test]

@@ -1,0 +1,159 @@
+use super::*;
+use proptest::prelude::*;
+
+fn check(secrets: &[&str], cut: Cut, rows: &[(&str, &str)]) {
+    let redactor = Redactor::new(secrets.iter().map(|secret| secret.as_bytes()));
+    for (text, expected) in rows {
+        assert_eq!(redactor.redact(text, cut), *expected, "{text}");
+    }
+}
+
+#[test]
+fn known_secrets_are_removed_also_where_they_are_encoded_or_split() {
+    // In JSON: "s3c\"rét/+ x" and "s3c\"r\u00e9t\/+ x".
+    let secret = "s3c\"rét/+ x";
+    check(
+        &[secret, "canary1", "canary1long", "e", "key\r\nof two\nlines"],
+        Cut::default(),
+        &[
+            ("nothing here to see: a=b", "nothing here to see: a=b"),
+            ("canary1 and canary1long, canary1canary1", "*** and ***, ******"),
+            // A secret of one letter is not removed from every word.
+            ("the end of the beginning", "the end of the beginning"),
+            ("its s3c\"rét/+ x is", "its *** is"),
+            ("its s3c%22r%C3%A9t%2F%2B%20x is", "its *** is"),
+            ("its s3c%22r%c3%a9t%2f%2b+x is", "its *** is"),
+            ("its s3c%22r%C3%A9t/+%20x is", "its *** is"),
+            (r#"{"a":"s3c\"rét/+ x"}"#, r#"{"a":"***"}"#),
+            (r#"{"a":"s3c\"r\u00e9t\/+ x"}"#, r#"{"a":"***"}"#),
+            (r#"{"a":"s3c\u0022r\u00E9t\/\u002b x"}"#, r#"{"a":"***"}"#),
+            ("it is s3c\"r\nét/\r\n+ x.", "it is ***\n\n."),
+            ("a key\nof twolines b", "a ***\n b"),
+            // printf 's3c"rét/+ x' | base64, then with other text before it, and in lines of ten. The first and the last
+            // character belong to the secret only in part.
+            ("czNjInLDqXQvKyB4", "***"),
+            ("Basic dXNlcjpzM2MicsOpdC8rIHg=", "Basic dXNlcjp***g="),
+            ("dXNlcjpzM2\nMicsOpdC8r\nIHg=", "dXNlcjp***\n\ng="),
+        ],
+    );
+}
+
+#[test]
+fn text_with_the_form_of_a_secret_is_removed() {
+    check(
+        &[],
+        Cut::default(),
+        &[
+            (
+                "https://u:p@h/x http://u@h:80/y ftp://h/a:b@c",
+                "https://u:***@h/x http://u@h:80/y ftp://h/a:b@c",
+            ),
+            ("mysql://app:p@ss:w@db:3306/x", "mysql://app:***@db:3306/x"),
+            ("GET /x?token=abc&n=1 HTTP/1.1", "GET /x?token=***&n=1 HTTP/1.1"),
+            ("PGPASSWORD=abc psql", "PGPASSWORD=*** psql"),
+            ("password='a b' password=\"c d\" x", "password='***' password=\"***\" x"),
+            ("password= token=", "password= token="),
+            ("x?access_token=https://u:p@h/", "x?access_token=***"),
+            ("ü=1 çpassword=ü é", "ü=1 çpassword=*** é"),
+        ],
+    );
+}
+
+#[test]
+fn where_a_text_was_cut_parts_of_secrets_are_removed() {
+    let secrets = ["canary-one", "canary-two"];
+    let (begin, end) = (Cut { begin: true, end: false }, Cut { begin: false, end: true });
+    let rows = |begins: &'static str, ends: &'static str| {
+        [("ary-one: it is canary", begins), ("-two and cana", ends), ("one and can", "one and can")]
+    };
+    check(&secrets, Cut::default(), &rows("ary-one: it is canary", "-two and cana"));
+    check(&secrets, begin, &rows("***: it is canary", "*** and cana"));
+    check(&secrets, end, &rows("ary-one: it is ***", "-two and ***"));
+    check(&secrets, begin, &[("ary\n-one", "***\n"), ("ary", "ary"), ("", "")]);
+}
+
+/// A secret of characters that have other forms somewhere.
+fn secret() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select("aZ9+/=&%\"\\ üß€😀-_.~".chars().collect::<Vec<_>>()), 8..24)
+        .prop_map(String::from_iter)
+}
+
+fn percent(text: &str, keeps: impl Fn(u8) -> bool, is_upper: bool) -> String {
+    let byte = |byte: u8| match (keeps(byte), is_upper) {
+        (true, _) => char::from(byte).to_string(),
+        (false, true) => format!("%{byte:02X}"),
+        (false, false) => format!("%{byte:02x}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+/// Returns a secret in each form in which programs write it, and what of it must not be seen.
+fn written(secret: &str, before: &str) -> Vec<(String, String)> {
+    let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let json: String =
+        secret.chars().map(|c| if "\"\\".contains(c) { format!("\\{c}") } else { c.into() }).collect();
+    let ascii = |c: char| {
+        let mut units = [0; 2];
+        let units = c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}"));
+        if c.is_ascii() && !"\"\\".contains(c) { c.to_string() } else { units.collect() }
+    };
+    let mut all = vec![
+        secret.to_owned(),
+        percent(secret, unreserved, true),
+        percent(secret, unreserved, false),
+        percent(secret, unreserved, true).replace("%20", "+"),
+        percent(secret, |byte| byte.is_ascii_graphic() && !b"%\"\\".contains(&byte), true),
+        json,
+        secret.chars().map(ascii).collect(),
+    ];
+    all.dedup();
+    let mut all: Vec<(String, String)> = all.into_iter().map(|form| (form.clone(), form)).collect();
+    for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+        let encoded = engine.encode(format!("{before}{secret}"));
+        let certain = (before.len() * 8).div_ceil(6)..encoded.len() - 1;
+        all.push((encoded.clone(), encoded[certain].to_owned()));
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn no_form_of_a_secret_is_left_however_it_is_split(
+        secret in secret(),
+        before in "[a-z:]{0,5}",
+        breaks in prop::collection::vec(0..60usize, 0..4),
+        other in secret(),
+    ) {
+        let redactor = Redactor::new([secret.as_bytes(), other.as_bytes()]);
+        for (form, unseen) in written(&secret, &before) {
+            let mut text = form.clone();
+            for at in &breaks {
+                text.insert(text.floor_char_boundary(at % (text.len() + 1)), '\n');
+            }
+            let redacted = redactor.redact(&format!("begin {text} end"), Cut::default());
+            prop_assert!(!redacted.replace('\n', "").contains(&unseen), "{form}: {redacted}");
+            prop_assert!(redacted.starts_with("begin ") && redacted.ends_with(" end"), "{redacted}");
+            prop_assert_eq!(redacted.matches('\n').count(), breaks.len());
+            let again = redactor.redact(&redacted, Cut::default());
+            prop_assert_eq!(&again, &redacted, "what was removed is not removed again");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_secret_is_not_left_where_a_text_was_cut(secret in "[a-z0-9]{8,20}", at in 1..20usize) {
+        let redactor = Redactor::new([secret.as_bytes()]);
+        let (head, tail) = secret.split_at(at % secret.len());
+        for part in [head, tail].into_iter().filter(|part| part.len() >= SHORTEST_PART) {
+            let cut = Cut { begin: part == tail, end: part == head };
+            let text = if cut.begin { format!("{part} AND") } else { format!("AND {part}") };
+            prop_assert!(!redactor.redact(&text, cut).contains(part));
+        }
+    }
+
+    #[test]
+    fn other_text_stays(text in "[A-Za-z \n%\\\\+ü]{0,60}", cut in any::<(bool, bool)>()) {
+        let redactor = Redactor::new([&b"0123456789"[..]]);
+        let cut = Cut { begin: cut.0, end: cut.1 };
+        prop_assert_eq!(redactor.redact(&text, cut), text);
+    }
+}
