@@ -401,10 +401,11 @@ impl Host {
         wait::until(&format!("{} is {word}", self.name), || self.status().filter(is), || self.describe())
     }
 
-    /// Waits until the host is listed under a version.
+    /// Waits until the host is listed under a version. After an outage an agent may wait 45 s before it connects again.
     pub fn wait_for_listing(&self, store: &Store, version: &str) {
         let key = format!("/running_version/{version}/{}", self.name.to_lower());
-        wait::until(&format!("{key} is there"), || store.try_get(&key).ok().flatten(), || self.describe());
+        let listed = || store.try_get(&key).ok().flatten();
+        wait::until_within(wait::DEADLINE * 2, &format!("{key} is there"), listed, || self.describe());
     }
 
     /// Waits until the host has this status in the store; returns the status record.
