@@ -107,7 +107,8 @@ mod tests {
 
     fn snapshot(lineage: &str, epoch: u64) -> KeySnapshot {
         let value = format!(r#"{{"format":1,"lineage":"{lineage}","epoch":{epoch}}}"#).into_bytes();
-        let entry = schema::snapshot::Entry { value, create_revision: 1, mod_revision: 1, lease: 0 };
+        let entry =
+            schema::snapshot::Entry { value, create_revision: 1, mod_revision: 1, lease: 0, version: 1 };
         KeySnapshot { entries: [(Key::Store.to_string(), entry)].into(), ..KeySnapshot::default() }
     }
 

@@ -1,7 +1,8 @@
-//! What is kept of a failure: its cause, which is equal on all hosts that fail in the same way, and text from which the
-//! secrets are removed.
+//! What is kept for later: recordings of the store, the cause of a failure, which is equal on all hosts that fail in the
+//! same way, and text from which the secrets are removed.
 
 mod cause;
+pub mod recording;
 mod redaction;
 
 pub use cause::{OwnWords, cause_of};

@@ -489,12 +489,13 @@ impl Session {
     /// Returns a key without the namespace, and its entry. They are moved out of the answer, because a list may be the
     /// whole store.
     fn unpack(&self, kv: KeyValue) -> Option<(String, Entry)> {
-        let (create_revision, mod_revision, lease) = (kv.create_revision(), kv.mod_revision(), kv.lease());
+        let (create_revision, mod_revision) = (kv.create_revision(), kv.mod_revision());
+        let (lease, version) = (kv.lease(), kv.version());
         let (key, value) = kv.into_key_value();
         let namespace = self.config().namespace.as_str();
         let mut key = String::from_utf8(key).ok()?;
         key.starts_with(namespace).then(|| _ = key.drain(..namespace.len()))?;
-        Some((key, Entry { value, create_revision, mod_revision, lease }))
+        Some((key, Entry { value, create_revision, mod_revision, lease, version }))
     }
 
     fn note_header(
@@ -660,6 +661,7 @@ pub(crate) fn entry_of(kv: &KeyValue) -> Entry {
         create_revision: kv.create_revision(),
         mod_revision: kv.mod_revision(),
         lease: kv.lease(),
+        version: kv.version(),
     }
 }
 

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn entry(value: &str, mod_revision: i64) -> Entry {
-        Entry { value: value.into(), create_revision: 1, mod_revision, lease: 0 }
+        Entry { value: value.into(), create_revision: 1, mod_revision, lease: 0, version: 1 }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Entry {
     pub mod_revision: i64,
     /// Lease that the key is attached to; 0 for none.
     pub lease: i64,
+    /// Number of writes since the key was created, which is its first.
+    pub version: i64,
 }
 
 /// Keys and their entries at one revision.

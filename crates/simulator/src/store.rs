@@ -226,6 +226,7 @@ impl Store {
             create_revision: self.first_revision + kv.create_revision,
             mod_revision: self.first_revision + kv.mod_revision,
             lease: kv.lease,
+            version: kv.version,
         }
     }
 

@@ -165,8 +165,13 @@ fn as_triggered(
         Epoch::read(found.get(&Key::Store)).map_err(|error| Failure::cannot_tell(error.to_string()))?;
     let revision = found.revision + 1;
     let mut put = |key: &Key, value: String| {
-        let entry =
-            Entry { value: value.into(), create_revision: revision, mod_revision: revision, lease: 0 };
+        let entry = Entry {
+            value: value.into(),
+            create_revision: revision,
+            mod_revision: revision,
+            lease: 0,
+            version: 1,
+        };
         found.entries.insert(key.to_string(), entry);
     };
     put(&Key::CurrentVersion, version.to_string());

@@ -245,7 +245,7 @@ mod tests {
     ];
 
     fn entry(revision: i64) -> Entry {
-        Entry { value: vec![], create_revision: revision, mod_revision: revision, lease: 0 }
+        Entry { value: vec![], create_revision: revision, mod_revision: revision, lease: 0, version: 1 }
     }
 
     /// The entries of the store at each revision, beginning with 0.

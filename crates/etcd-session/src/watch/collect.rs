@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn entry(value: &str) -> Entry {
-        Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0 }
+        Entry { value: value.into(), create_revision: 1, mod_revision: 1, lease: 0, version: 1 }
     }
 
     fn part(entries: &[(&str, &str)]) -> FeedEvent {

@@ -213,7 +213,8 @@ mod tests {
         let host = HostName::new("h").unwrap();
         let (read, written) = (Version::new("read").unwrap(), Version::new("written").unwrap());
         let mut followed = FollowedKeys { read_revision: read_at, ..FollowedKeys::default() };
-        let entry = Entry { value: read.as_str().into(), create_revision: 1, mod_revision: 1, lease: 1 };
+        let entry =
+            Entry { value: read.as_str().into(), create_revision: 1, mod_revision: 1, lease: 1, version: 1 };
         followed.keys.entries.insert(Key::Announced(host.clone()).to_string(), entry);
         let written =
             written_at.map(|at| (at, Published { listing: Some(written.clone()), ..Published::default() }));

@@ -212,6 +212,7 @@ fn check_situation(entries: &[(&str, String)], expected: &[(IncidentKind, &str, 
         create_revision: 5,
         mod_revision: 5,
         lease: 0,
+        version: 1,
     };
     let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), entry(value)));
     let found = KeySnapshot { revision: 9, entries: entries.collect(), ..KeySnapshot::default() };

@@ -171,8 +171,13 @@ mod tests {
         let host = HostName::new("h").unwrap();
         let (version, at) = (Version::new("v2").unwrap(), EpochSeconds(7));
         let identity = crate::records::StoreIdentity::new(Token::new("abc").unwrap(), 1);
-        let entry =
-            |value: &str| Entry { value: value.into(), create_revision: 1, mod_revision: 4, lease: 0 };
+        let entry = |value: &str| Entry {
+            value: value.into(),
+            create_revision: 1,
+            mod_revision: 4,
+            lease: 0,
+            version: 1,
+        };
         let mut found = KeySnapshot { revision: 9, ..KeySnapshot::default() };
         found.entries.insert(Key::CurrentVersion.to_string(), entry("v1"));
         found.entries.insert(Key::Live(host.clone()).to_string(), entry("{}"));

@@ -66,7 +66,8 @@ fn expected(before: &KeySnapshot, failing: &[HostName]) -> Forecast {
     let mut found = before.clone();
     let order = InstructionOrder { epoch: 0, revision: found.revision + 1 };
     let revision = order.revision;
-    let entry = Entry { value: "v2".into(), create_revision: revision, mod_revision: revision, lease: 0 };
+    let entry =
+        Entry { value: "v2".into(), create_revision: revision, mod_revision: revision, lease: 0, version: 1 };
     found.entries.insert(Key::CurrentVersion.to_string(), entry);
     let now = EpochSeconds(1_000_000_000);
     let record = resolve(&Instruction { order, version: version("v2") }, &found, now);

@@ -104,6 +104,7 @@ fn target_of(entries: &BTreeMap<String, String>) -> FleetTarget {
         create_revision: 20,
         mod_revision: 20,
         lease: 0,
+        version: 1,
     });
     FleetTarget::read(entry.as_ref(), Epoch::default())
 }

@@ -379,7 +379,8 @@ fn values_that_cannot_be_read_are_never_settled_and_bad_keys_are_counted() {
 #[test]
 fn an_instruction_of_before_the_epoch_does_not_count() {
     let read = |value: &str, epoch| {
-        let entry = Entry { value: value.into(), create_revision: 20, mod_revision: 20, lease: 0 };
+        let entry =
+            Entry { value: value.into(), create_revision: 20, mod_revision: 20, lease: 0, version: 1 };
         FleetTarget::read(Some(&entry), epoch)
     };
     assert_eq!(read("v2\n", Epoch::default()), target());

@@ -131,8 +131,13 @@ impl PastEvent {
 
     /// Returns what is known when an event was deleted, and not because a younger one took its place.
     pub fn deleted(key: &str, revision: i64) -> Self {
-        let nothing =
-            Entry { value: Vec::new(), create_revision: revision, mod_revision: revision, lease: 0 };
+        let nothing = Entry {
+            value: Vec::new(),
+            create_revision: revision,
+            mod_revision: revision,
+            lease: 0,
+            version: 1,
+        };
         Self { reason: Some("somebody deleted this event".into()), ..Self::read(key, &nothing) }
     }
 
@@ -282,8 +287,13 @@ mod tests {
         fn put_again(&mut self, key: &str, value: &str) {
             let revision = self.0.revision;
             let created = self.0.entries.get(key).map_or(revision, |entry| entry.create_revision);
-            let entry =
-                Entry { value: value.into(), create_revision: created, mod_revision: revision, lease: 0 };
+            let entry = Entry {
+                value: value.into(),
+                create_revision: created,
+                mod_revision: revision,
+                lease: 0,
+                version: 1,
+            };
             self.0.entries.insert(key.to_owned(), entry);
         }
 

@@ -197,7 +197,7 @@ fn a_host_that_stops_working_after_the_end_does_not_count() {
 
 impl Found {
     fn marked(&mut self, lease: i64, at: i64) -> &mut Self {
-        let entry = Entry { value: b"web0".into(), create_revision: at, mod_revision: at, lease };
+        let entry = Entry { value: b"web0".into(), create_revision: at, mod_revision: at, lease, version: 1 };
         self.0.entries.insert(Key::Closing(ORDER).to_string(), entry);
         self
     }

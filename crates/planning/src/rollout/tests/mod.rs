@@ -33,7 +33,7 @@ struct Found(KeySnapshot);
 impl Found {
     fn put(&mut self, key: &Key, value: &str, at: i64) -> &mut Self {
         let create_revision = self.0.get(key).map_or(at, |entry| entry.create_revision);
-        let entry = Entry { value: value.into(), create_revision, mod_revision: at, lease: 0 };
+        let entry = Entry { value: value.into(), create_revision, mod_revision: at, lease: 0, version: 1 };
         self.0.entries.insert(key.to_string(), entry);
         self.0.revision = self.0.revision.max(at);
         self

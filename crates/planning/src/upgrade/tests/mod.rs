@@ -46,7 +46,8 @@ impl Store {
     fn put_at_this_revision(&mut self, key: &Key, value: &[u8]) {
         let revision = self.0.revision;
         let create_revision = self.0.get(key).map_or(revision, |entry| entry.create_revision);
-        let entry = Entry { value: value.into(), create_revision, mod_revision: revision, lease: 0 };
+        let entry =
+            Entry { value: value.into(), create_revision, mod_revision: revision, lease: 0, version: 1 };
         self.0.entries.insert(key.to_string(), entry);
     }
 

@@ -108,6 +108,7 @@ fn a_lost_host_counts_as_failed_if_it_was_being_updated() {
             create_revision: revision,
             mod_revision: revision,
             lease: 0,
+            version: 1,
         };
         store.0.entries.insert(Key::Claimed(host()).to_string(), entry);
         time_out(&mut store);
@@ -147,7 +148,7 @@ fn a_script_counts_its_failure_until_it_is_done() {
     let held = FoundClaims::read(&host(), &store.0);
     let at = held.revision;
     for claim in held.held() {
-        let entry = Entry { value: Vec::new(), create_revision: at, mod_revision: at, lease: 0 };
+        let entry = Entry { value: Vec::new(), create_revision: at, mod_revision: at, lease: 0, version: 1 };
         store.0.entries.insert(claim.key().to_string(), entry);
     }
     let mut ends = status(StatusState::Success);

@@ -38,7 +38,8 @@ impl Store {
     fn write(&mut self, key: &Key, value: &[u8], lease: i64) {
         let revision = self.0.revision;
         let create_revision = self.0.get(key).map_or(revision, |entry| entry.create_revision);
-        let entry = Entry { value: value.to_vec(), create_revision, mod_revision: revision, lease };
+        let entry =
+            Entry { value: value.to_vec(), create_revision, mod_revision: revision, lease, version: 1 };
         self.0.entries.insert(key.to_string(), entry);
     }
 

@@ -1,0 +1,298 @@
+//! Questions about the past: what the store held at a moment.
+
+use super::at::{At, time_text};
+use super::error::SegmentError;
+use super::line::Between;
+use super::moment::Moment;
+use super::name::{Branch, SegmentName};
+use super::segment::{RecordedEntry, Segment};
+use schema::names::Token;
+use schema::snapshot::KeySnapshot;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// Where segments are kept.
+pub trait Source {
+    /// Returns the bytes of a segment.
+    ///
+    /// # Errors
+    /// Returns why it cannot be read, for people.
+    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String>;
+}
+
+/// The segments of a recording. Those of several recorders complete each other.
+#[derive(Debug, Clone, Default)]
+pub struct Recording {
+    /// By history and recorder, each list in the order of the revisions.
+    recorders: BTreeMap<(Branch, Token), Vec<SegmentName>>,
+}
+
+/// The store at a moment of the past.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    /// The moment.
+    pub moment: Moment,
+    /// When the store came to this revision.
+    pub between: Between,
+    /// The next revision, if the store may have come to it before the time that was asked for.
+    pub uncertain: Option<(i64, Between)>,
+    /// All keys.
+    pub keys: BTreeMap<String, RecordedEntry>,
+    /// The segments that say so. The first one is used, and the others agree with it.
+    pub segments: Vec<SegmentName>,
+    /// Segments that could not be used, each with the reason.
+    pub problems: Vec<String>,
+}
+
+impl Past {
+    /// Returns the keys as they would be read from the store.
+    pub fn into_snapshot(self) -> KeySnapshot {
+        let entries = self.keys.into_iter().map(|(key, entry)| (key, entry.into_entry())).collect();
+        KeySnapshot { revision: self.moment.revision, raft_term: 0, entries }
+    }
+}
+
+/// Why nobody can say what the store held.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordingError {
+    /// No segment covers the moment.
+    #[error("{0}")]
+    NotRecorded(NotRecorded),
+    /// The revision exists in several histories, and they differ.
+    #[error("several histories have {at}: {}; name one of them", list(moments))]
+    Ambiguous {
+        /// What was asked for.
+        at: String,
+        /// The moments that fit.
+        moments: Vec<Moment>,
+    },
+    /// Two segments of one history contradict each other.
+    #[error("two segments disagree about {key:?} at revision {revision}: {} and {}", between.0, between.1)]
+    Contradiction {
+        /// A key about which they disagree.
+        key: String,
+        /// The revision.
+        revision: i64,
+        /// The two.
+        between: Box<(SegmentName, SegmentName)>,
+    },
+}
+
+/// No segment covers a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRecorded {
+    /// What was asked for.
+    pub at: String,
+    /// What is known around it, each for one recorder.
+    pub nearest: Vec<String>,
+}
+
+impl fmt::Display for NotRecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not recorded", self.at)?;
+        match self.nearest.is_empty() {
+            true => f.write_str(": there are no segments"),
+            false => write!(f, ": {}", self.nearest.join("; ")),
+        }
+    }
+}
+
+fn list(moments: &[Moment]) -> String {
+    moments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A segment that covers the moment.
+struct Found {
+    name: SegmentName,
+    segment: Rc<Segment>,
+    revision: i64,
+    between: Between,
+    uncertain: Option<(i64, Between)>,
+}
+
+impl Recording {
+    /// Returns the recording with these segments.
+    pub fn new(names: impl IntoIterator<Item = SegmentName>) -> Self {
+        let mut recorders: BTreeMap<_, Vec<SegmentName>> = BTreeMap::new();
+        for name in names {
+            recorders.entry((name.branch.clone(), name.recorder.clone())).or_default().push(name);
+        }
+        recorders.values_mut().for_each(|names| names.sort());
+        Self { recorders }
+    }
+
+    /// Returns the segments of each recorder, in the order of the revisions.
+    pub fn recorders(&self) -> impl Iterator<Item = (&Branch, &Token, &[SegmentName])> {
+        self.recorders.iter().map(|((branch, recorder), names)| (branch, recorder, names.as_slice()))
+    }
+
+    /// Returns what the store held at a moment.
+    ///
+    /// # Errors
+    /// Returns why nobody can say that. A damaged segment matters only where no other one covers the moment.
+    pub fn at(&self, at: &At, source: &impl Source) -> Result<Past, RecordingError> {
+        let mut found: Vec<Found> = Vec::new();
+        let (mut nearest, mut problems) = (Vec::new(), Vec::new());
+        for ((branch, recorder), names) in &self.recorders {
+            let looked = match at {
+                At::Moment(moment) if moment.branch != *branch => continue,
+                At::Moment(Moment { revision, .. }) | At::Revision(revision) => {
+                    look_for_revision(*revision, names, source)
+                }
+                At::Time(time) => look_for_time(*time, names, source),
+            };
+            match looked {
+                Ok(Ok(one)) => found.push(one),
+                Ok(Err(why)) => nearest.push(format!("recorder {recorder} in {branch}: {why}")),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        // Of recorders that know different revisions before a time, the one that knows the newest is the nearest.
+        let newest = |of: &Branch| {
+            found.iter().filter(|f| f.name.branch == *of).map(|f| f.revision).max().unwrap_or_default()
+        };
+        let newest: Vec<i64> = found.iter().map(|one| newest(&one.name.branch)).collect();
+        let mut of_newest = newest.iter();
+        found.retain(|one| of_newest.next() == Some(&one.revision));
+        if found.is_empty() {
+            nearest.extend(problems);
+            return Err(RecordingError::NotRecorded(NotRecorded { at: at.to_string(), nearest }));
+        }
+        agreed(at, found, problems)
+    }
+}
+
+/// Returns what all of these say, if they agree.
+fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, RecordingError> {
+    let mut found = found.into_iter();
+    let first = found.next().and_then(|first| Some((first.segment.at(first.revision)?, first)));
+    let Some((keys, first)) = first else {
+        let nearest = NotRecorded { at: at.to_string(), nearest: problems };
+        return Err(RecordingError::NotRecorded(nearest));
+    };
+    let moment = |of: &Found| Moment { branch: of.name.branch.clone(), revision: of.revision };
+    let mut segments = vec![first.name.clone()];
+    for other in found {
+        let others = other.segment.at(other.revision).unwrap_or_default();
+        if let Some(key) = contradiction(&keys, &others) {
+            return Err(if other.name.branch == first.name.branch {
+                let revision = first.revision;
+                let between = Box::new((first.name, other.name));
+                RecordingError::Contradiction { key, revision, between }
+            } else {
+                let moments = vec![moment(&first), moment(&other)];
+                RecordingError::Ambiguous { at: at.to_string(), moments }
+            });
+        }
+        segments.push(other.name);
+    }
+    Ok(Past {
+        moment: moment(&first),
+        between: first.between,
+        uncertain: first.uncertain,
+        keys,
+        segments,
+        problems,
+    })
+}
+
+/// Returns a key about which the two disagree.
+fn contradiction(
+    one: &BTreeMap<String, RecordedEntry>,
+    other: &BTreeMap<String, RecordedEntry>,
+) -> Option<String> {
+    let differs = |(key, entry): &(&String, &RecordedEntry)| {
+        other.get(*key).is_none_or(|other| entry.contradicts(other))
+    };
+    let missing = other.keys().find(|key| !one.contains_key(*key));
+    one.iter().find(differs).map(|(key, _)| key).or(missing).cloned()
+}
+
+/// Reads a segment.
+fn load(name: &SegmentName, source: &impl Source) -> Result<Rc<Segment>, String> {
+    let bytes = source.load(name).map_err(|why| format!("{name}: {why}"))?;
+    let segment = Segment::read(&bytes).map_err(|error: SegmentError| format!("{name}: {error}"))?;
+    let header = &segment.header;
+    let named = (&name.branch.lineage, name.branch.epoch, &name.branch.branch, &name.recorder, name.revision);
+    if named != (&header.lineage, header.epoch, &header.branch, &header.recorder, header.revision) {
+        return Err(format!("{name}: it is another segment than its name says"));
+    }
+    Ok(Rc::new(segment))
+}
+
+/// What one recorder says: the moment, or why it does not know. The outer error is a segment that cannot be used.
+type Looked = Result<Result<Found, String>, String>;
+
+fn look_for_revision(revision: i64, names: &[SegmentName], source: &impl Source) -> Looked {
+    let later = names.partition_point(|name| name.revision <= revision);
+    let Some(name) = later.checked_sub(1).and_then(|at| names.get(at)) else {
+        return Ok(Err(match names.first() {
+            Some(first) => format!("it begins with revision {}", first.revision),
+            None => "it has no segments".into(),
+        }));
+    };
+    let segment = load(name, source)?;
+    let last = segment.last_revision();
+    if revision > last {
+        return Ok(Err(match names.get(later) {
+            Some(next) => format!("nothing between the revisions {last} and {}", next.revision),
+            None => format!("it ends with revision {last}"),
+        }));
+    }
+    let begin = (segment.header.revision, segment.header.between);
+    let steps = segment.steps.iter().map(|step| (step.revision, step.between));
+    // Two revisions in a row may have nothing between them that this program keeps.
+    let known = std::iter::once(begin).chain(steps).take_while(|(at, _)| *at <= revision);
+    // Of a mark, the first time counts.
+    let between = known.fold(begin, |before, known| if known.0 > before.0 { known } else { before }).1;
+    Ok(Ok(Found { name: name.clone(), segment, revision, between, uncertain: None }))
+}
+
+fn look_for_time(time: i64, names: &[SegmentName], source: &impl Source) -> Looked {
+    let later = names.partition_point(|name| name.begun <= time);
+    let Some(name) = later.checked_sub(1).and_then(|at| names.get(at)) else {
+        return Ok(Err(match names.first() {
+            Some(first) => format!("it begins at {}", time_text(first.begun)),
+            None => "it has no segments".into(),
+        }));
+    };
+    let segment = load(name, source)?;
+    let mut known = (segment.header.revision, segment.header.between);
+    let mut next = None;
+    for step in &segment.steps {
+        if step.between.by > time {
+            next = Some(step);
+            break;
+        }
+        if step.revision > known.0 {
+            known = (step.revision, step.between);
+        }
+    }
+    let uncertain = match next {
+        // It was still there after that time, or the next one came after it.
+        Some(next) if next.revision == known.0 || next.between.after >= Some(time) => None,
+        Some(next) if next.afterwards => {
+            let from = next.between.after.map_or_else(|| "an unknown time".into(), time_text);
+            let to = time_text(next.between.by);
+            return Ok(Err(format!(
+                "it had no contact with the store from {from} to {to}, and learnt later what had changed"
+            )));
+        }
+        Some(next) => Some((next.revision, next.between)),
+        None => {
+            let end = segment.last_time();
+            let following = names.get(later).map(|next| Ok::<_, String>((next, load(next, source)?)));
+            match following.transpose()? {
+                _ if end == time => None,
+                Some((_, next)) if next.header.continues && next.header.revision == known.0 => None,
+                Some((next, _)) => {
+                    let (from, to) = (time_text(end), time_text(next.begun));
+                    return Ok(Err(format!("nothing from {from} to {to}")));
+                }
+                None => return Ok(Err(format!("it ends at {}", time_text(end)))),
+            }
+        }
+    };
+    Ok(Ok(Found { name: name.clone(), segment, revision: known.0, between: known.1, uncertain }))
+}
