@@ -1,6 +1,6 @@
 //! The secrets that the agent knows, and how they are removed from the output of programs.
 
-use archive::{Cut, Redactor, SHORTEST_SECRET, in_form};
+use archive::{Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};
 use catalog::checks::OUTPUT_MAX_BYTES;
 use etcd_session::Secret;
 use planning::settings::{Settings, is_secret_name};
@@ -26,27 +26,33 @@ impl fmt::Debug for Secrets {
 impl Secrets {
     /// Adds a secret. Secrets that were added before stay.
     pub fn learn(&self, name: &str, secret: Secret) {
-        let length = secret.length();
-        if length < SHORTEST_SECRET {
-            if length > 0 {
-                tracing::warn!(
-                    "the secret {name} is shorter than {SHORTEST_SECRET} bytes: it is not cut out of what programs print"
-                );
-            }
-            return;
-        }
-        // No code panics while this lock is held, so a poisoned lock is harmless.
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if !known.secrets.contains(&secret) {
-            known.secrets.push(secret);
-            known.redactor = Redactor::new(known.secrets.iter().map(Secret::bytes));
-        }
+        self.learn_all([(name, secret)]);
     }
 
     /// Adds the secrets of the settings as they are now.
     pub fn learn_settings(&self, settings: &Settings) {
-        for (name, value) in &settings.environment {
-            in_variable(name, value).into_iter().for_each(|text| self.learn(name, Secret::new(text)));
+        let variables = settings.environment.iter();
+        self.learn_all(variables.flat_map(|(name, value)| {
+            in_variable(name, value).into_iter().map(move |text| (name.as_str(), Secret::new(text)))
+        }));
+    }
+
+    fn learn_all<'a>(&self, secrets: impl IntoIterator<Item = (&'a str, Secret)>) {
+        // No code panics while this lock is held, so a poisoned lock is harmless.
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = known.secrets.len();
+        for (name, secret) in secrets {
+            let length = secret.length();
+            if length >= SHORTEST_SECRET && !known.secrets.contains(&secret) {
+                known.secrets.push(secret);
+            } else if (1..SHORTEST_SECRET).contains(&length) {
+                tracing::warn!(
+                    "the secret {name} is shorter than {SHORTEST_SECRET} bytes: it is not cut out of what programs print"
+                );
+            }
+        }
+        if known.secrets.len() > before {
+            known.redactor = Redactor::new(known.secrets.iter().map(Secret::bytes));
         }
     }
 
@@ -69,7 +75,7 @@ impl Secrets {
 }
 
 /// Returns the secret parts of an environment variable.
-fn in_variable<'a>(name: &str, value: &'a str) -> Vec<&'a str> {
+fn in_variable(name: &str, value: &str) -> Vec<String> {
     let parts = in_form(value).map(|range| &value[range]);
     let mut found: Vec<&str> = parts.chain(is_secret_name(name).then_some(value)).collect();
     // The form that some database drivers use: `user:password@tcp(db)/name`.
@@ -80,7 +86,9 @@ fn in_variable<'a>(name: &str, value: &'a str) -> Vec<&'a str> {
     {
         found.push(password);
     }
-    found
+    // A program that reads a URL knows what its escapes stand for.
+    let unescaped: Vec<String> = found.iter().filter_map(|text| unescaped_url(text)).collect();
+    found.into_iter().map(str::to_owned).chain(unescaped).collect()
 }
 
 #[cfg(test)]
@@ -91,13 +99,14 @@ mod tests {
     fn secrets_are_cut_out_of_what_programs_print() {
         let environment = "[environment]\nDB_PASSWORD = \"canary1\"\nPGPASS = \"canary2\"\nLOGIN_TOKEN = \"canary1long\"\n\
              DATABASE_URL = \"postgres://app:canary3@db/x\"\nMAIN_DSN = \"app:canary4@tcp(db:3306)/x\"\n\
-             OTHER_DSN = \"host=db password=canary5 user=app\"\nSHORT_KEY = \"e\"\nEMPTY_SECRET = \"\"\nPLACE = \"here\"\n";
+             ESCAPED_URL = \"postgres://app:c%40nary6@db/x\"\nOTHER_DSN = \"host=db password=canary5 user=app\"\nSHORT_KEY = \"e\"\nEMPTY_SECRET = \"\"\nPLACE = \"here\"\n";
         let settings = planning::settings::read(&[("f".into(), environment.into())]).unwrap();
         let secrets = Secrets::default();
         secrets.learn_settings(&settings);
         for (text, expected) in [
             ("canary1 and canary1long, canary2", "*** and ***, ***"),
             ("canary3 canary4 canary5", "*** *** ***"),
+            ("login app with c@nary6, c%40nary6", "login app with ***, ***"),
             // A secret of one letter is not removed from every word.
             ("the end of the beginning", "the end of the beginning"),
             ("mysql://app:p@ss:w@db:3306/x", "mysql://app:***@db:3306/x"),

@@ -38,10 +38,15 @@ pub(super) async fn show(
     let none = || ErrorResponse::Rejected(StatusCode::NOT_FOUND, "there is no such run".to_owned());
     let id = Token::new(id).map_err(|_| none())?;
     let runs = shared.runs.clone();
-    let run = blocking(move || runs.read(&id)).await?.ok_or_else(none)?;
+    let secrets = shared.secrets.clone();
+    let read = move || {
+        let Some(run) = runs.read(&id)? else { return Ok(None) };
+        let text = secrets.redact_cut(&run.output.text, run.output.cut(run.end.is_some()));
+        Ok(Some((run, text)))
+    };
+    let (run, text) = blocking(read).await?.ok_or_else(none)?;
     let mut answer = about(&run, &shared);
-    let is_over = answer["state"] != "running";
-    let text = shared.secrets.redact_cut(&run.output.text, run.output.cut(is_over));
+    let is_over = run.end.is_some();
     let whole = if is_over { text.as_str() } else { &text[..text.rfind('\n').map_or(0, |at| at + 1)] };
     let first = part.from.max(run.output.skipped_lines);
     let log: Vec<&str> =

@@ -6,4 +6,4 @@ pub mod recording;
 mod redaction;
 
 pub use cause::{OwnWords, cause_of};
-pub use redaction::{Cut, Redactor, SHORTEST_SECRET, in_form};
+pub use redaction::{Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};

@@ -1,7 +1,7 @@
 //! Removes secrets from text before it leaves the host: those that are known, also where they are encoded or split over
 //! lines, and whatever has the form of a secret. A secret that is neither known nor has such a form is not recognised.
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use std::ops::Range;
@@ -12,6 +12,8 @@ pub const SHORTEST_SECRET: usize = 4;
 const SHORTEST_IN_BASE64: usize = 8;
 /// Length of the shortest part of a secret that is removed where a text was cut, in bytes.
 const SHORTEST_PART: usize = 4;
+/// Longest rest of a character or of an escape that a cut leaves, in bytes: that of `\u0041` without its first one.
+const LONGEST_REST: usize = 5;
 const HIDDEN: &str = "***";
 /// Endings of names whose value is a secret: `?token=…`, `PGPASSWORD=…`.
 const NAMES: [&str; 9] =
@@ -41,11 +43,12 @@ impl Default for Redactor {
 impl Redactor {
     /// Returns what finds these secrets. Those that are shorter than [`SHORTEST_SECRET`] are not looked for.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let secrets = secrets.into_iter().map(without_line_ends).filter(|s| s.len() >= SHORTEST_SECRET);
-        let mut patterns: Vec<Vec<u8>> = secrets.flat_map(forms).collect();
+        let mut patterns: Vec<Vec<u8>> = secrets.into_iter().flat_map(forms).collect();
         patterns.sort();
         patterns.dedup();
-        let built = AhoCorasickBuilder::new().match_kind(MatchKind::Standard).build(&patterns);
+        // The other kinds need a thousand times the length of the secrets.
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        let built = AhoCorasickBuilder::new().kind(kind).match_kind(MatchKind::Standard).build(&patterns);
         // It fails only for more text than a program can hold.
         let finder = if patterns.is_empty() { None } else { built.ok() };
         Self { patterns, finder }
@@ -91,41 +94,72 @@ impl Redactor {
     }
 }
 
-/// Returns the length of the longest end of a pattern, but not the whole, with which bytes begin.
+/// Returns the length of what bytes begin with, if it ends with the longest end of a pattern, but not the whole. Before
+/// that may stand the rest of a character or of an escape.
 fn begins_with_end(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    let longest = bytes.len().min(pattern.len().saturating_sub(1));
-    (SHORTEST_PART..=longest).rev().find(|length| bytes[..*length] == pattern[pattern.len() - length..])
+    let after = |rest: usize| {
+        let bytes = bytes.get(rest..)?;
+        let longest = bytes.len().min(pattern.len().saturating_sub(1));
+        let parts = (SHORTEST_PART..=longest).rev();
+        let mut found = parts.filter(|length| bytes[..*length] == pattern[pattern.len() - length..]);
+        found.next().map(|length| rest + length)
+    };
+    (0..=LONGEST_REST).filter_map(after).max()
 }
 
-/// Returns the length of the longest begin of a pattern, but not the whole, with which bytes end.
+/// Returns the length of what bytes end with, if it begins with the longest begin of a pattern, but not the whole. After
+/// that may stand a part of a character or of an escape.
 fn ends_with_begin(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    let longest = bytes.len().min(pattern.len().saturating_sub(1));
-    (SHORTEST_PART..=longest).rev().find(|length| bytes[bytes.len() - length..] == pattern[..*length])
-}
-
-fn without_line_ends(bytes: &[u8]) -> Vec<u8> {
-    bytes.iter().copied().filter(|byte| !is_line_end(*byte)).collect()
+    let before = |rest: usize| {
+        let bytes = &bytes[..bytes.len().checked_sub(rest)?];
+        let longest = bytes.len().min(pattern.len().saturating_sub(1));
+        let parts = (SHORTEST_PART..=longest).rev();
+        let mut found = parts.filter(|length| bytes[bytes.len() - length..] == pattern[..*length]);
+        found.next().map(|length| rest + length)
+    };
+    (0..=LONGEST_REST).filter_map(before).max()
 }
 
 fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
-/// Returns a secret as it is, and what is certain of it in base64 (RFC 4648, sections 4 and 5), wherever it stands there.
-fn forms(secret: Vec<u8>) -> Vec<Vec<u8>> {
+/// Returns a secret as it is, without line ends, and what is certain of it in base64, wherever it stands there. Base64
+/// encodes line ends too, whichever they are.
+fn forms(secret: &[u8]) -> Vec<Vec<u8>> {
+    let plain: Vec<u8> = secret.iter().copied().filter(|byte| !is_line_end(*byte)).collect();
+    if plain.len() < SHORTEST_SECRET {
+        return Vec::new();
+    }
+    let lines: Vec<&[u8]> = secret.split(|byte| *byte == b'\n').collect();
+    let lines: Vec<&[u8]> = lines.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
+    let of_lines = [plain.clone(), lines.join(&b'\n'), lines.join(&b"\r\n"[..])];
+    let mut forms: Vec<Vec<u8>> = of_lines.iter().flat_map(|secret| in_base64(secret)).collect();
+    forms.push(plain);
+    forms
+}
+
+/// Returns what is certain of a secret in base64 (RFC 4648, sections 4 and 5).
+fn in_base64(secret: &[u8]) -> Vec<Vec<u8>> {
     let mut forms = Vec::new();
     if secret.len() >= SHORTEST_IN_BASE64 {
         // Three bytes make four characters, so what is before the secret shifts it in three ways.
         for shift in 0..3 {
-            let shifted = [&[0; 2][..shift], &secret].concat();
+            let shifted = [&[0; 2][..shift], secret].concat();
             let certain = (shift * 8).div_ceil(6)..shifted.len() * 8 / 6;
             for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
                 forms.push(engine.encode(&shifted).as_bytes()[certain.clone()].to_vec());
             }
         }
     }
-    forms.push(secret);
     forms
+}
+
+/// What an escape stands for.
+#[derive(Clone, Copy)]
+enum Decoded {
+    Byte(u8),
+    Char(char),
 }
 
 /// A text as another program reads it, without line ends, and from where in the text each byte comes.
@@ -146,15 +180,21 @@ impl View {
         view
     }
 
-    /// Returns what a decoder makes of this. It is given the bytes from a place on, and returns those for which they stand
-    /// and how many it has read; `None` if it leaves the first one as it is.
-    fn decoded(&self, decode: impl Fn(&[u8]) -> Option<(Vec<u8>, usize)>) -> Self {
+    /// Returns what a decoder makes of this. It is given the bytes from a place on, and returns what they stand for and how
+    /// many it has read; `None` if it leaves the first one as it is.
+    fn decoded(&self, decode: impl Fn(&[u8]) -> Option<(Decoded, usize)>) -> Self {
         let (mut view, mut at) = (Self::default(), 0);
         while at < self.bytes.len() {
             let rest = &self.bytes[at..];
-            let (bytes, length) = decode(rest).unwrap_or_else(|| (vec![rest[0]], 1));
+            let (decoded, length) = decode(rest).unwrap_or((Decoded::Byte(rest[0]), 1));
             let place = self.place(at..at + length);
-            bytes.into_iter().for_each(|byte| view.push(byte, place.clone()));
+            match decoded {
+                Decoded::Byte(byte) => view.push(byte, place),
+                Decoded::Char(char) => {
+                    let mut bytes = [0; 4];
+                    char.encode_utf8(&mut bytes).bytes().for_each(|byte| view.push(byte, place.clone()));
+                }
+            }
             at += length;
         }
         view
@@ -179,8 +219,11 @@ fn views(text: &str) -> Vec<View> {
     let plain = View::of(text);
     let mut views = Vec::new();
     if plain.bytes.contains(&b'%') {
-        let of_form = |bytes: &[u8]| if bytes[0] == b'+' { Some((vec![b' '], 1)) } else { unquoted(bytes) };
-        views.extend([plain.decoded(unquoted), plain.decoded(of_form)]);
+        views.push(plain.decoded(unquoted));
+    }
+    if plain.bytes.contains(&b'+') {
+        let blank = |byte: u8| (byte == b'+').then_some((Decoded::Byte(b' '), 1));
+        views.push(plain.decoded(|bytes| blank(bytes[0]).or_else(|| unquoted(bytes))));
     }
     if plain.bytes.contains(&b'\\') {
         views.push(plain.decoded(unescaped));
@@ -189,17 +232,23 @@ fn views(text: &str) -> Vec<View> {
     views
 }
 
+/// Returns what the escapes of a part of a URL stand for; `None` if it has none, or is no text after that.
+pub fn unescaped_url(text: &str) -> Option<String> {
+    let view = text.contains('%').then(|| View::of(text).decoded(unquoted))?;
+    String::from_utf8(view.bytes).ok()
+}
+
 /// Reads an escape of a URL; returns its byte and its length.
-fn unquoted(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+fn unquoted(bytes: &[u8]) -> Option<(Decoded, usize)> {
     let digit =
         |at: usize| char::from(*bytes.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    bytes.starts_with(b"%").then(|| Some((vec![digit(1)? << 4 | digit(2)?], 3))).flatten()
+    bytes.starts_with(b"%").then(|| Some((Decoded::Byte(digit(1)? << 4 | digit(2)?), 3))).flatten()
 }
 
 /// Reads an escape of JSON; returns its bytes and its length.
-fn unescaped(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+fn unescaped(bytes: &[u8]) -> Option<(Decoded, usize)> {
     let rest = bytes.strip_prefix(b"\\")?;
-    let one = |byte: u8| Some((vec![byte], 2));
+    let one = |byte: u8| Some((Decoded::Byte(byte), 2));
     match rest.first()? {
         byte @ (b'"' | b'\\' | b'/') => one(*byte),
         b'b' => one(8),
@@ -215,7 +264,7 @@ fn unescaped(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
             let units = [Some(unit(0)?), unit(6)];
             let mut read = char::decode_utf16(units.into_iter().flatten());
             let char = read.next()?.ok()?;
-            Some((char.to_string().into_bytes(), 6 * char.len_utf16()))
+            Some((Decoded::Char(char), 6 * char.len_utf16()))
         }
         _ => None,
     }
@@ -233,7 +282,12 @@ pub fn in_form(text: &str) -> impl Iterator<Item = Range<usize>> {
         let colon = rest[..login].find(':')?;
         Some(start + colon + 1..start + login)
     });
-    let assigned = after("=").filter_map(|(at, start)| {
+    // What stands in a value is removed with it.
+    let mut covered = 0;
+    let assigned = after("=").filter_map(move |(at, start)| {
+        if at < covered {
+            return None;
+        }
         let head = text[..at].trim_end_matches(['"', '\'']);
         let is_end = |c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c);
         let name = head.rsplit(is_end).next()?.to_ascii_lowercase();
@@ -247,7 +301,8 @@ pub fn in_form(text: &str) -> impl Iterator<Item = Range<usize>> {
             Some(quote) => c == quote,
             None => c.is_whitespace() || "&;,\"'<>)".contains(c),
         };
-        Some(start..start + value.find(is_end).unwrap_or(value.len()))
+        covered = start + value.find(is_end).unwrap_or(value.len());
+        Some(start..covered)
     });
     passwords.chain(assigned).filter(|range| !range.is_empty())
 }

@@ -13,7 +13,7 @@ fn known_secrets_are_removed_also_where_they_are_encoded_or_split() {
     // In JSON: "s3c\"rét/+ x" and "s3c\"r\u00e9t\/+ x".
     let secret = "s3c\"rét/+ x";
     check(
-        &[secret, "canary1", "canary1long", "e", "key\r\nof two\nlines"],
+        &[secret, "canary1", "canary1long", "e", "key\r\nof two\nlines", "my secret pass1"],
         Cut::default(),
         &[
             ("nothing here to see: a=b", "nothing here to see: a=b"),
@@ -34,6 +34,11 @@ fn known_secrets_are_removed_also_where_they_are_encoded_or_split() {
             ("czNjInLDqXQvKyB4", "***"),
             ("Basic dXNlcjpzM2MicsOpdC8rIHg=", "Basic dXNlcjp***g="),
             ("dXNlcjpzM2\nMicsOpdC8r\nIHg=", "dXNlcjp***\n\ng="),
+            // Blanks in a form.
+            ("GET /x?q=my+secret+pass1&n=1+2", "GET /x?q=***&n=1+2"),
+            // printf 'key\nof two\nlines\n' | base64, and the same with CR LF.
+            ("a2V5Cm9mIHR3bwpsaW5lcwo=", "***wo="),
+            ("a2V5DQpvZiB0d28NCmxpbmVzDQo=", "***DQo="),
         ],
     );
 }
@@ -54,6 +59,7 @@ fn text_with_the_form_of_a_secret_is_removed() {
             ("password='a b' password=\"c d\" x", "password='***' password=\"***\" x"),
             ("password= token=", "password= token="),
             ("x?access_token=https://u:p@h/", "x?access_token=***"),
+            ("token=token=a=b c token=d", "token=*** c token=***"),
             ("ü=1 çpassword=ü é", "ü=1 çpassword=*** é"),
         ],
     );
@@ -70,6 +76,14 @@ fn where_a_text_was_cut_parts_of_secrets_are_removed() {
     check(&secrets, begin, &rows("***: it is canary", "*** and cana"));
     check(&secrets, end, &rows("ary-one: it is ***", "-two and ***"));
     check(&secrets, begin, &[("ary\n-one", "***\n"), ("ary", "ary"), ("", "")]);
+    // The cut is in a character, or in an escape.
+    let secrets = ["pässword123"];
+    check(
+        &secrets,
+        begin,
+        &[("\u{fffd}ssword123.", "***."), ("A4ssword123.", "***."), ("00e4ssword123", "***")],
+    );
+    check(&["123pässword"], end, &[("is 123p\u{fffd}", "is ***"), ("is 123p%C3%A", "is ***")]);
 }
 
 /// A secret of characters that have other forms somewhere.
