@@ -23,7 +23,6 @@ use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
 use planning::settings::ObserverSettings;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use token::TokenFile;
@@ -34,13 +33,13 @@ use tokio::task::JoinSet;
 /// How long open requests may delay the end.
 const HTTP_DRAIN: Duration = Duration::from_secs(2);
 
-/// Runs until `stopped` resolves. Calls back with the address as soon as it listens.
+/// Runs until `stopped` resolves. Calls back with its URL as soon as it listens.
 ///
 /// # Errors
 /// Returns an error if the settings cannot be used, if the address is in use, or if a part of the observer ends before.
 pub async fn run(
     settings: ObserverSettings,
-    started: impl FnOnce(SocketAddr),
+    started: impl FnOnce(&str),
     stopped: impl Future<Output = ()>,
 ) -> Result<()> {
     let session = ReadOnlySession::new(config::session(&settings)?)?;
@@ -51,6 +50,7 @@ pub async fn run(
     let certificate = settings.http_tls.map(Certificate::open).transpose()?;
     let signer = CookieSigner::open(&settings.state_directory.join("cookie.key"), certificate.is_some())?;
     let listen = settings.http_listen;
+    let scheme = if certificate.is_some() { "https" } else { "http" };
     let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
     let address = listener.local_addr()?;
     let fleet = Arc::new(SharedFleet::default());
@@ -59,7 +59,7 @@ pub async fn run(
     let tokens = token.as_ref().map(|token| (token.accepted(), signer));
     let own_names = settings.http_names.iter().map(ToString::to_string).collect();
     let notifications = NotifyMetrics::default();
-    let shown_metrics = metrics::all(fleet.clone(), incidents.clone(), &notifications);
+    let shown_metrics = metrics::all(fleet.clone(), incidents.clone(), &notifications, certificate.clone());
     let (own, shown) = ((address.ip(), own_names), (fleet.clone(), shown_metrics));
     match certificate {
         Some(certificate) => {
@@ -75,7 +75,7 @@ pub async fn run(
     if let Some(token) = token {
         tasks.spawn(token.watch());
     }
-    started(address);
+    started(&format!("{scheme}://{address}"));
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "observer starts");
     // Nobody waits for the answer of the service manager.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use observer::{config, logging, run};
-use std::net::SocketAddr;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -57,9 +57,9 @@ fn main() -> ExitCode {
                     _ = interrupt.recv() => {}
                 }
             };
-            let started = |address: SocketAddr| {
+            let started = |url: &str| {
                 if arguments.attached {
-                    print_address(address);
+                    print_address(url);
                 }
             };
             run(settings, started, stopped).await
@@ -85,8 +85,8 @@ async fn end_of_input() {
 }
 
 #[allow(clippy::print_stdout, reason = "the program that runs this one reads it")]
-fn print_address(address: SocketAddr) {
-    println!("http://{address}");
+fn print_address(url: &str) {
+    println!("{url}");
 }
 
 #[allow(clippy::print_stderr, reason = "the one place where this program speaks before or after logging")]

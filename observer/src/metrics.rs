@@ -2,6 +2,7 @@
 //! `docs/observer.md` lists all of them.
 
 use crate::clock::now;
+use crate::http::Certificate;
 use crate::incidents::KeptIncidents;
 use crate::notify::NotifyMetrics;
 use crate::observed::{Observed, SharedFleet};
@@ -29,9 +30,14 @@ struct BuildLabels {
 }
 
 /// Returns the registry of all metrics.
-pub(crate) fn all(fleet: Arc<SharedFleet>, incidents: Arc<KeptIncidents>, sent: &NotifyMetrics) -> Registry {
+pub(crate) fn all(
+    fleet: Arc<SharedFleet>,
+    incidents: Arc<KeptIncidents>,
+    sent: &NotifyMetrics,
+    certificate: Option<Arc<Certificate>>,
+) -> Registry {
     let mut all = Registry::with_prefix("orchestrate");
-    all.register_collector(Box::new(FleetMetrics { fleet, incidents }));
+    all.register_collector(Box::new(FleetMetrics { fleet, incidents, certificate }));
     sent.register(&mut all);
     let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") });
     all.register("observer_build", "The version of the observer", build);
@@ -42,6 +48,7 @@ pub(crate) fn all(fleet: Arc<SharedFleet>, incidents: Arc<KeptIncidents>, sent: 
 struct FleetMetrics {
     fleet: Arc<SharedFleet>,
     incidents: Arc<KeptIncidents>,
+    certificate: Option<Arc<Certificate>>,
 }
 
 impl fmt::Debug for FleetMetrics {
@@ -68,6 +75,10 @@ impl Collector for FleetMetrics {
         let waiting = waiting.map(|(receiver, count)| ([("receiver", receiver)], count_as_f64(count)));
         let help = "Messages about incidents that wait for a receiver";
         encoder.family("observer_notifications_waiting", help, waiting)?;
+        if let Some(end) = self.certificate.as_ref().and_then(|certificate| certificate.end()) {
+            let help = "When the certificate ends that the observer shows, in seconds since 1970";
+            encoder.gauge("observer_certificate_end_timestamp_seconds", help, as_f64(end.0))?;
+        }
         let observed = self.fleet.read();
         match &*observed {
             Some(observed) => fleet(&mut encoder, observed, now()),

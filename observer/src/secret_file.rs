@@ -9,10 +9,10 @@ use std::path::Path;
 /// Longest file, in bytes.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 
-/// Reads a file of one secret, without blanks at its ends. `what` says in errors what the file is.
+/// Reads a file of secrets. `what` says in errors what the file is.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, or if every user may read or write it.
+/// Returns an error if the file cannot be read, if every user may read it, or if others than its owner may write it.
 pub(crate) fn read(what: &str, path: &Path) -> Result<String> {
     let name = || format!("{what} {}", path.display());
     // Opening a pipe would wait for who writes into it.
@@ -21,10 +21,14 @@ pub(crate) fn read(what: &str, path: &Path) -> Result<String> {
     let metadata = file.metadata().with_context(name)?;
     ensure!(metadata.len() <= FILE_MAX_BYTES, "{}: larger than {FILE_MAX_BYTES} bytes", name());
     let mode = metadata.mode();
-    ensure!(mode & 0o007 == 0, "{}: every user may read or write it; its mode must be 0640 or less", name());
+    ensure!(
+        mode & 0o027 == 0,
+        "{}: every user may read it, or others than its owner may write it; its mode must be 0640 or less",
+        name()
+    );
     let mut text = String::new();
     file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
-    Ok(text.trim().to_owned())
+    Ok(text)
 }
 
 /// Creates a file of one secret, for the user and the group of this process. It is there whole or not at all.

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 /// Time between two looks at the file.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Shortest token, in bytes.
-const SHORTEST: usize = 32;
+/// Shortest token that is accepted, in bytes.
+pub(crate) const SHORTEST_TOKEN: usize = 32;
 
 /// The digest of a token (SHA-256). Digests are compared, so that the time of a comparison tells nothing about the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,16 +85,19 @@ impl TokenFile {
 
     /// Reads the file again whenever it changes.
     pub(crate) async fn watch(self) {
-        let mut failed = false;
+        let mut problem = None;
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let read = (self.read)(&self.path);
-            if let Err(error) = &read
-                && !failed
-            {
-                tracing::error!("{error:#}; nobody can look until that is mended");
+            let before =
+                std::mem::replace(&mut problem, read.as_ref().err().map(|error| format!("{error:#}")));
+            match &problem {
+                Some(new) if problem != before => {
+                    tracing::error!("{new}; nobody can look until that is mended")
+                }
+                None if before.is_some() => tracing::info!("{} can be read again", self.path.display()),
+                _ => {}
             }
-            failed = read.is_err();
             let tokens = read.unwrap_or_default();
             self.tokens.send_if_modified(|accepted| {
                 let changed = *accepted != tokens;
@@ -111,14 +114,15 @@ fn is_not_found(error: &anyhow::Error) -> bool {
 
 fn read_token(path: &Path) -> Result<Vec<TokenDigest>> {
     const WHAT: &str = "the token file";
-    let token = secret_file::read(WHAT, path)?;
+    let text = secret_file::read(WHAT, path)?;
+    let token = text.trim();
     let is_word = token.bytes().all(|byte| byte.is_ascii_graphic());
     ensure!(
-        token.len() >= SHORTEST && is_word,
-        "{WHAT} {}: it must hold one word of at least {SHORTEST} printable characters",
+        token.len() >= SHORTEST_TOKEN && is_word,
+        "{WHAT} {}: it must hold one word of at least {SHORTEST_TOKEN} printable characters",
         path.display()
     );
-    Ok(vec![TokenDigest::of(&token)])
+    Ok(vec![TokenDigest::of(token)])
 }
 
 fn read_digests(path: &Path) -> Result<Vec<TokenDigest>> {
@@ -130,7 +134,16 @@ fn read_digests(path: &Path) -> Result<Vec<TokenDigest>> {
         match words[..] {
             [] => {}
             [word, ..] if word.starts_with('#') => {}
-            [_, digest] if let Some(digest) = TokenDigest::read(digest) => tokens.push(digest),
+            [_, digest] if let Some(digest) = TokenDigest::read(digest) => {
+                let empty = digest == TokenDigest::of("");
+                ensure!(
+                    !empty,
+                    "{WHAT} {}: line {}: this is the digest of no token",
+                    path.display(),
+                    number + 1
+                );
+                tokens.push(digest);
+            }
             _ => bail!(
                 "{WHAT} {}: line {}: must be a name and the SHA-256 of a token, as 64 hexadecimal digits",
                 path.display(),
@@ -183,6 +196,8 @@ mod tests {
         // printf %s abc | sha256sum
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let (a, upper) = (TokenDigest::of("abc"), abc.to_uppercase());
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        check(&format!("\n\nann {empty}\n"), Err("line 3: this is the digest of no token"));
         check("", Ok(vec![]));
         check(&format!("# who may look\n\nann {abc}\n  bob\t{upper}  \n"), Ok(vec![a, a]));
         let wrong = "must be a name and the SHA-256 of a token, as 64 hexadecimal digits";

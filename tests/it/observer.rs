@@ -134,6 +134,7 @@ fn a_rollout_is_shown_as_the_command_shows_it() {
         "fleet_earliest_certificate_end_timestamp_seconds",
         "fleet_oldest_freeze_timestamp_seconds",
         "fleet_service_instances",
+        "observer_certificate_end_timestamp_seconds",
         "observer_notifications_total",
         "observer_notifications_waiting",
     ];

@@ -100,6 +100,12 @@ fn other_machines_look_by_tls_and_each_token_ends_by_itself() {
     let cookie = format!("Cookie: {}", cookie.split(';').next().expect("its value"));
     let by_cookie = || code(&ask("/v1/status", &["-H", &cookie]));
     assert_eq!(by_cookie(), 200);
+    let again = ask("/v1/session", &["-X", "POST", "-H", &cookie]);
+    let head = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(code(&again) == 204 && !head.contains("set-cookie"), "a cookie leads to no new one: {head}");
+    let metrics = ask("/metrics", &["-H", &bearer(ANN)]);
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    assert!(metrics.contains("\norchestrate_observer_certificate_end_timestamp_seconds 1"), "{metrics}");
     // One who may look no longer is shown nothing more, and the others go on.
     let mut command = Command::new("curl");
     command.args(["--silent", "--no-buffer", "--cacert"]).arg(authority.path("ca.crt"));
@@ -131,12 +137,39 @@ fn a_renewed_certificate_is_shown_and_one_that_is_wrong_is_not() {
     let is_renewed = || Some(()).filter(|()| is_shown(&second));
     wait::until_within(wait::DEADLINE * 2, "the new one is shown", is_renewed, || observer.log());
     // It does not start with one that is wrong.
-    std::fs::write(directory.path().join("server.key"), "broken").expect("written");
-    let mut command = Command::new(binary("orchestrate-observer"));
-    let output = run(command.arg("--config").arg(observer.path("observer.toml")), "");
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("server.key: no key in PEM is in it"), "{message}");
+    let key = directory.path().join("server.key");
+    let is_refused = |why: &str| {
+        let mut command = Command::new(binary("orchestrate-observer"));
+        let output = run(command.arg("--config").arg(observer.path("observer.toml")), "");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(why), "{message}");
+    };
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).expect("its mode");
+    is_refused("server.key: every user may read it");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("its mode");
+    std::fs::write(&key, "broken").expect("written");
+    is_refused("server.key: no key in PEM is in it");
+}
+
+#[test]
+fn an_ended_certificate_stops_clients_and_not_the_observer() {
+    let etcd = Etcd::single();
+    let authority = Authority::new();
+    let (directory, observer) = start(&etcd, &authority);
+    let (cert, key) = authority.issue("ended", 0);
+    std::fs::copy(cert, directory.path().join("server.crt")).expect("copied");
+    std::fs::copy(key, directory.path().join("server.key")).expect("copied");
+    let observer = observer.again();
+    let log = observer.log();
+    assert!(
+        log.contains("server.crt\" ended") && log.contains("it is the one that the observer shows"),
+        "{log}"
+    );
+    let refused = curl(&observer, &authority, ("/v1/health", &["-H", &bearer(ANN)]));
+    assert_eq!(refused.status.code(), Some(60), "{refused:?}");
+    let trusting = curl(&observer, &authority, ("/v1/health", &["--insecure", "-H", &bearer(ANN)]));
+    assert_ne!(code(&trusting), 0, "{trusting:?}");
 }
 
 #[test]

@@ -49,6 +49,16 @@ impl<M: PartialEq> CachedBody<M> {
     }
 }
 
+/// Removes the answers that rest no longer or shortest, until there is room for one of this size.
+fn make_room<M>(kept: &mut CachedBodies<M>, size: usize) {
+    let held = |kept: &CachedBodies<M>| -> usize { kept.values().map(|cached| kib(cached.body.len())).sum() };
+    while kept.len() >= KEPT_MAX || held(kept) + size > CACHED_MAX_KIB {
+        let first = kept.iter().min_by_key(|(_, cached)| cached.rests_until);
+        let Some(first) = first.map(|(question, _)| question.clone()) else { return };
+        kept.remove(&first);
+    }
+}
+
 /// A body with its share of the total size.
 struct MeteredBody {
     bytes: Vec<u8>,
@@ -69,8 +79,8 @@ impl<M> Default for AnswerCache<M> {
 
 impl<M> AnswerCache<M> {
     /// Returns a cache that does not render an answer anew before so many times the time has passed that rendering it and
-    /// the others that rest took, and at most 10 s, though the data changed. So all answers together need a small share of
-    /// a core, however often the data changes and however many answers there are.
+    /// the others that rest took, and at most 10 s, though the data changed. So the answers that are in use need a small
+    /// share of a core, however often the data changes. That holds for as many as are cached, and if none takes long.
     pub fn with_rest(rest: u32) -> Self {
         Self { rest, ..Self::default() }
     }
@@ -107,10 +117,7 @@ impl<M: PartialEq + Copy + Send + 'static> AnswerCache<M> {
             let of_all = took + kept.values().map(|cached| cached.took).sum::<Duration>();
             let rests_until = began + of_all.saturating_mul(answers.rest).min(LONGEST_REST);
             let size = kib(bytes.len());
-            let held: usize = kept.values().map(|cached| kib(cached.body.len())).sum();
-            if kept.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {
-                kept.clear();
-            }
+            make_room(&mut kept, size);
             let body = answers.metered(bytes).or_else(|bytes| {
                 kept.clear();
                 answers

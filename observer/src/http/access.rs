@@ -3,7 +3,7 @@
 use super::cookie::CookieSigner;
 use super::pages;
 use crate::clock::now;
-use crate::token::{Accepted, TokenDigest};
+use crate::token::{Accepted, SHORTEST_TOKEN, TokenDigest};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -52,17 +52,22 @@ impl Refusal {
 
 /// What a request has shown. Handlers get it as an extension of the request.
 #[derive(Clone)]
-pub(super) struct Granted(Option<(Accepted, TokenDigest)>);
+pub(super) struct Granted {
+    /// The token, or that for which its cookie stands; `None` if everybody may look.
+    token: Option<(Accepted, TokenDigest)>,
+    /// True if the request has a cookie alone.
+    by_cookie: bool,
+}
 
 impl Granted {
-    /// Returns the token; `None` if everybody may look.
-    pub(super) fn token(&self) -> Option<TokenDigest> {
-        self.0.as_ref().map(|(_, token)| *token)
+    /// Returns the token that the request itself has.
+    pub(super) fn shown_token(&self) -> Option<TokenDigest> {
+        self.token.as_ref().filter(|_| !self.by_cookie).map(|(_, token)| *token)
     }
 
     /// Resolves when the token is accepted no longer.
     pub(super) async fn ended(&mut self) {
-        match &mut self.0 {
+        match &mut self.token {
             // An error means that the process ends.
             Some((accepted, token)) => _ = accepted.wait_for(|accepted| !accepted.contains(token)).await,
             None => std::future::pending().await,
@@ -91,7 +96,9 @@ impl Access {
         if !is_same_site(headers) {
             return Err(Refusal::OtherSite);
         }
-        let Some((accepted, signer)) = &self.tokens else { return Ok(Granted(None)) };
+        let Some((accepted, signer)) = &self.tokens else {
+            return Ok(Granted { token: None, by_cookie: false });
+        };
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let shown = shown.and_then(|value| value.split_once(' '));
         let token = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
@@ -100,13 +107,15 @@ impl Access {
             Some(token) => accepted_token(accepted, token.trim()),
             None => cookies.find_map(|cookies| signer.token(cookies, &accepted.borrow(), now())),
         };
-        right.map(|right| Granted(Some((accepted.clone(), right)))).ok_or(Refusal::NoToken)
+        let granted = |right| Granted { token: Some((accepted.clone(), right)), by_cookie: token.is_none() };
+        right.map(granted).ok_or(Refusal::NoToken)
     }
 }
 
 /// Returns a token, if it is one that is accepted.
 fn accepted_token(accepted: &Accepted, shown: &str) -> Option<TokenDigest> {
-    let shown = TokenDigest::of(shown);
+    // A digest does not show that its token is too short.
+    let shown = (shown.len() >= SHORTEST_TOKEN).then(|| TokenDigest::of(shown))?;
     accepted.borrow().contains(&shown).then_some(shown)
 }
 
@@ -179,7 +188,8 @@ mod tests {
     #[test]
     fn only_the_token_opens_and_no_page_of_another_site_asks() {
         const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-        let (sender, accepted) = watch::channel(vec![TokenDigest::of("another"), TokenDigest::of(TOKEN)]);
+        let digests = ["another", "", TOKEN].map(TokenDigest::of);
+        let (sender, accepted) = watch::channel(digests.to_vec());
         let access = Access::new(Some((accepted, CookieSigner::new(&[0; 32], false))));
         let right = format!("Bearer {TOKEN}");
         let check = |access: &Access, headers: &[(&'static str, &str)], expected: Result<(), Refusal>| {
@@ -197,7 +207,9 @@ mod tests {
         check(&access, &[token], Ok(()));
         check(&access, &[("authorization", &right.to_lowercase())], Ok(()));
         check(&access, &[], Err(Refusal::NoToken));
-        for wrong in ["Bearer", "Bearer ", "Basic 0123", TOKEN, &right[..20], &format!("{right}0")] {
+        for wrong in
+            ["Bearer", "Bearer ", "Bearer another", "Basic 0123", TOKEN, &right[..20], &format!("{right}0")]
+        {
             check(&access, &[("authorization", wrong)], Err(Refusal::NoToken));
         }
         for (name, value, expected) in [
@@ -215,7 +227,9 @@ mod tests {
             check(&Access::new(None), &[(name, value)], expected);
         }
         let cookie = access.cookie_for(TOKEN).unwrap();
-        assert_eq!(access.cookie_for("wrong"), None);
+        for wrong in ["wrong", "", " ", "another"] {
+            assert_eq!(access.cookie_for(wrong), None, "{wrong}");
+        }
         check(&access, &[("cookie", &cookie)], Ok(()));
         check(&access, &[("cookie", &cookie), ("origin", "http://evil.example")], Err(Refusal::OtherSite));
         check(&access, &[("cookie", &cookie), ("authorization", "Bearer wrong")], Err(Refusal::NoToken));

@@ -41,6 +41,7 @@ impl CookieSigner {
             secret_file::create(path, &URL_SAFE_NO_PAD.encode(key), 0o600).with_context(name)?;
         }
         let key = secret_file::read(WHAT, path)?;
+        let key = key.trim();
         ensure!(key.len() >= KEY_SHORTEST, "{}: it is too short; remove it, and a new one is made", name());
         Ok(Self::new(key.as_bytes(), is_secure))
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Answers with a cookie that stands for the token that the request has shown: in its header, or in a form, of which the
-/// answer leads to the page that was wanted. Who may look without a token needs none.
+/// answer leads to the page that was wanted. Who may look without a token needs none, and a cookie leads to no new one.
 pub(super) async fn open(
     Extension(access): Extension<Arc<Access>>,
     granted: Option<Extension<Granted>>,
@@ -25,7 +25,7 @@ pub(super) async fn open(
             None => pages::sign_in(true, to),
         },
         (None, Some(Extension(granted))) => {
-            let cookie = granted.token().and_then(|token| access.cookie_of(&token)).map(header_of);
+            let cookie = granted.shown_token().and_then(|token| access.cookie_of(&token)).map(header_of);
             (cookie, StatusCode::NO_CONTENT).into_response()
         }
         (None, None) => pages::sign_in(true, to),

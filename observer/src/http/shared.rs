@@ -104,6 +104,8 @@ impl Shared {
             bytes.extend(body);
             bytes
         };
+        // An answer does not outlast the history that it is about.
+        let question = format!("{} {question}", moment.history);
         let (mut body, moment): (Bytes, Moment) = self.answers.cached_body(moment, question, render).await?;
         let kind = body.split_to(1);
         if kind[..] == [IS_NOTHING] {

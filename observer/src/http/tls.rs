@@ -1,8 +1,10 @@
 //! A listener that encrypts. The files of the certificate are read again when they change, because certificates are
 //! renewed while the observer runs.
 
+use crate::clock::now;
+use crate::secret_file;
 use anyhow::{Context, Result};
-use etcd_session::{TlsFiles, check_certificates};
+use etcd_session::{TlsFiles, certificate_ends, check_certificates};
 use http_server::Source;
 use planning::settings::ServerTls;
 use rustls::ServerConfig;
@@ -11,15 +13,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use schema::records::certificate_warning;
+use schema::time::EpochSeconds;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// Time between two looks at the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two warnings that the certificate ends.
+const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The certificate that clients are shown.
 pub(crate) struct Certificate {
@@ -31,42 +37,68 @@ pub(crate) struct Certificate {
 struct ReadFiles {
     texts: [Vec<u8>; 2],
     key: Arc<CertifiedKey>,
+    /// When the certificate ends, if this library can tell.
+    end: Option<EpochSeconds>,
 }
 
 impl Certificate {
     /// Reads the files.
     ///
     /// # Errors
-    /// Returns an error if they cannot be used now.
+    /// Returns an error if they cannot be used. A certificate that has ended is used, because the observer has more to do
+    /// than to show it.
     pub(crate) fn open(files: ServerTls) -> Result<Arc<Self>> {
+        let checked = check(&files);
+        if end_of(&files).is_none_or(|end| end > now()) {
+            checked?;
+        }
         let shown = RwLock::new(read(&files)?);
         Ok(Arc::new(Self { files, shown }))
     }
 
-    /// Reads the files again whenever they change. What cannot be used is not shown.
+    /// Returns when the certificate ends that clients are shown.
+    pub(crate) fn end(&self) -> Option<EpochSeconds> {
+        self.shown().end
+    }
+
+    /// Reads the files again whenever they change, and warns before the certificate ends. What cannot be used is not shown.
     pub(crate) async fn watch(self: Arc<Self>) {
-        let mut failed = false;
+        let (mut found, mut logged, mut warned_at) = (None, None, None);
         loop {
+            if warned_at.is_none_or(|at: Instant| at.elapsed() >= WARNING_INTERVAL) {
+                self.warn_of_end();
+                warned_at = Some(Instant::now());
+            }
             tokio::time::sleep(POLL_INTERVAL).await;
             let is_same = texts(&self.files).is_ok_and(|texts| texts == self.shown().texts);
             if is_same {
-                failed = false;
+                (found, logged) = (None, None);
                 continue;
             }
-            match read(&self.files) {
+            match check(&self.files).and_then(|()| read(&self.files)) {
                 Ok(new) => {
                     tracing::info!("the certificate {} was read again", self.files.cert.display());
                     *self.shown.write().unwrap_or_else(PoisonError::into_inner) = new;
-                    failed = false;
+                    (found, logged, warned_at) = (None, None, None);
                 }
-                // The files are replaced one after the other.
-                Err(error) if !failed => {
-                    tracing::error!("{error:#}; the certificate that was read before is shown");
-                    failed = true;
+                Err(error) => {
+                    let problem = Some(format!("{error:#}"));
+                    // The files are replaced one after the other, so only what is found twice is a problem.
+                    if found == problem && logged != problem {
+                        tracing::error!("{error:#}; the certificate that was read before is shown");
+                        logged.clone_from(&problem);
+                    }
+                    found = problem;
                 }
-                Err(_) => {}
             }
         }
+    }
+
+    fn warn_of_end(&self) {
+        let end = self
+            .end()
+            .and_then(|end| certificate_warning(&self.files.cert.display().to_string(), end, now()));
+        end.iter().for_each(|warning| tracing::warn!("{warning}; it is the one that the observer shows"));
     }
 
     fn shown(&self) -> std::sync::RwLockReadGuard<'_, ReadFiles> {
@@ -90,16 +122,27 @@ fn texts(files: &ServerTls) -> io::Result<[Vec<u8>; 2]> {
     Ok([std::fs::read(&files.cert)?, std::fs::read(&files.key)?])
 }
 
+fn tls_files(files: &ServerTls) -> TlsFiles {
+    TlsFiles { cert: Some(files.cert.clone()), key: Some(files.key.clone()), cacert: None }
+}
+
+fn end_of(files: &ServerTls) -> Option<EpochSeconds> {
+    certificate_ends(&tls_files(files)).into_values().next()
+}
+
+/// Says best what is wrong with the files.
+fn check(files: &ServerTls) -> Result<()> {
+    secret_file::read("http.key", &files.key)?;
+    Ok(check_certificates(&tls_files(files))?)
+}
+
 fn read(files: &ServerTls) -> Result<ReadFiles> {
-    let checked = TlsFiles { cert: Some(files.cert.clone()), key: Some(files.key.clone()), cacert: None };
-    // It says best what is wrong.
-    check_certificates(&checked)?;
     let texts = texts(files)?;
     let chain = CertificateDer::pem_slice_iter(&texts[0]).collect::<Result<Vec<_>, _>>();
     let key = PrivateKeyDer::from_pem_slice(&texts[1]);
     let name = || files.cert.display().to_string();
     let key = CertifiedKey::from_der(chain.with_context(name)?, key.with_context(name)?, &default_provider());
-    Ok(ReadFiles { texts, key: Arc::new(key.with_context(name)?) })
+    Ok(ReadFiles { texts, key: Arc::new(key.with_context(name)?), end: end_of(files) })
 }
 
 /// Accepts connections, and encrypts them.

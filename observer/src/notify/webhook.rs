@@ -67,7 +67,7 @@ fn signature(keys: &[Key], id: &str, timestamp: &str, body: &str) -> String {
 fn read_key(path: &Path) -> Result<Key> {
     const WHAT: &str = "the key of a webhook";
     let text = secret_file::read(WHAT, path)?;
-    let bytes = text.strip_prefix(KEY_PREFIX).and_then(|key| STANDARD.decode(key).ok());
+    let bytes = text.trim().strip_prefix(KEY_PREFIX).and_then(|key| STANDARD.decode(key).ok());
     let bytes = bytes.filter(|bytes| KEY_BYTES.contains(&bytes.len()));
     let bytes = bytes.with_context(|| {
         let (least, most) = (KEY_BYTES.start(), KEY_BYTES.end());

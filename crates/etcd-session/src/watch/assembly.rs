@@ -134,6 +134,10 @@ impl Assembly {
                 let before = earlier.map_or(part.reached.unwrap_or(0), |(before, _)| before);
                 part.gap = Some((before, revision));
                 part.reached = Some(revision);
+                // An earlier list that the snapshot has not reached is in the gap now. Lists are large.
+                let is_earlier = |pending: &Pending| matches!(pending, Pending::List(of, _) if *of == number);
+                self.pending.values_mut().for_each(|all| all.retain(|pending| !is_earlier(pending)));
+                self.pending.retain(|_, all| !all.is_empty());
                 let list = Pending::List(number, std::mem::take(&mut part.listing).into_iter().collect());
                 self.pending.entry(revision).or_default().push(list);
             }

@@ -90,8 +90,8 @@ pub(super) fn page(
         skip_to: if has_counts { "first-count" } else { "main" },
         fleet: lineage.map(|lineage| lineage.chars().take(LINEAGE_SHOWN).collect()),
         query,
-        // The content may be older than the newest state: making it takes time, and it is made for many.
-        health: health_of(&shared.fleet, shared.fleet.moment()),
+        // The content may be older than the newest state, because it is made for many. It must not look newer.
+        health: health_of(&shared.fleet, moment),
         revision: Some(moment.revision).filter(|revision| *revision > 0),
         now: rfc3339(now()).unwrap_or_default(),
     };
