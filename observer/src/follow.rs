@@ -3,11 +3,16 @@
 //! Each part of the store has a feed. What the feeds send becomes one snapshot, which moves to a revision only when every
 //! feed has sent all changes up to it ([`Assembly`]). A feed without changes has to say how far it is: it is asked when
 //! another feed, or a read of the store, shows that the store is further.
+//!
+//! This file is long because each event may change all of one state.
 
 use crate::freshness::Freshness;
 use crate::observed::{Moment, Observed, SharedFleet};
 use crate::probe::{Probe, Reading};
-use etcd_session::{Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession, StorePosition};
+use crate::recorder::RecorderFeed;
+use etcd_session::{
+    Advance, Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession, StorePosition,
+};
 use planning::fleet::{Blocked, FleetVerdict, Waiting};
 use schema::keys::Key;
 use schema::names::Token;
@@ -43,8 +48,12 @@ const PENDING_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Events that are taken together.
 const EVENTS_TOGETHER: usize = 256;
 
-/// Follows the store until the process ends.
-pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
+/// Follows the store until the process ends, and tells the recorder what it sees.
+pub(crate) async fn follow(
+    session: ReadOnlySession,
+    fleet: Arc<SharedFleet>,
+    recorder: Option<RecorderFeed>,
+) {
     let parts = Keys::all();
     let (sender, mut events) = mpsc::channel(EVENTS_TOGETHER);
     let (readings_sender, mut readings) = mpsc::channel(1);
@@ -53,7 +62,7 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
     let mut tasks = JoinSet::new();
     tasks.spawn(probe.run());
     let mut follower = Follower {
-        listing: Some(Assembly::new(parts.clone())),
+        listing: None,
         requested_at: vec![None; parts.len()],
         awaited: None,
         feed_problems: vec![None; parts.len()],
@@ -69,9 +78,11 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
         parts,
         session,
         fleet,
+        recorder,
         sender,
         probed,
     };
+    follower.listing = Some(follower.new_assembly());
     follower.start_feeds();
     let mut together = Vec::with_capacity(EVENTS_TOGETHER);
     loop {
@@ -90,12 +101,17 @@ pub(crate) async fn follow(session: ReadOnlySession, fleet: Arc<SharedFleet>) {
             tracing::error!("a feed of the store has ended");
             return;
         }
+        if follower.recorder.as_ref().is_some_and(RecorderFeed::has_ended) {
+            tracing::error!("the recorder has ended");
+            return;
+        }
     }
 }
 
 struct Follower {
     session: ReadOnlySession,
     fleet: Arc<SharedFleet>,
+    recorder: Option<RecorderFeed>,
     parts: [Keys; 7],
     feeds: Vec<Feed>,
     sender: mpsc::Sender<(u64, FeedEvent)>,
@@ -180,8 +196,15 @@ impl Follower {
         }
     }
 
+    fn new_assembly(&self) -> Assembly {
+        Assembly::new(self.parts.clone()).with_revisions(self.recorder.is_some())
+    }
+
     /// Begins a new history after the store was restored.
     fn begin_history(&mut self, revision: i64, raft_term: u64) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note_restored();
+        }
         tracing::warn!(
             revision,
             "the store went back to an earlier revision: it was restored; everything is read again"
@@ -193,7 +216,7 @@ impl Follower {
     /// Reads everything again. What was known is shown, ever older, until the first new snapshot is complete.
     fn read_again(&mut self) {
         self.history += 1;
-        self.listing = Some(Assembly::new(self.parts.clone()));
+        self.listing = Some(self.new_assembly());
         self.freshness = Freshness::default();
         self.awaited = None;
         self.feed_problems = vec![None; self.parts.len()];
@@ -231,6 +254,9 @@ impl Follower {
             Reading::Position(began, Ok(position)) => {
                 self.probe_problem = None;
                 self.freshness.note(position.revision, began);
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.note_reading(position.revision, began);
+                }
             }
             Reading::Position(_, Err(error)) => self.probe_problem = Some(error.to_string()),
             Reading::Alarms(alarms) => self.fleet.set_alarms(alarms),
@@ -266,34 +292,58 @@ impl Follower {
 
     fn advance(&mut self) {
         if let Some(mut assembly) = self.listing.take() {
-            if assembly.advance().is_none() {
+            let Some(advance) = assembly.advance() else {
                 self.listing = Some(assembly);
                 return self.bound_pending();
-            }
+            };
             tracing::info!(revision = assembly.snapshot().revision, "the store was read");
             self.identity = identity(assembly.snapshot());
+            if let Some(recorder) = &mut self.recorder {
+                recorder.tell(advance, assembly.snapshot(), self.identity.as_ref());
+            }
             let observed = Observed::new(assembly);
             self.fleet.change(|shown| *shown = Some(observed));
             (self.fresh_at, self.deadlocks_at) = (None, Instant::now());
         } else {
-            let (reached, identity) = self.fleet.change(|observed| {
-                let Some(observed) = observed else { return (0, None) };
-                if let Some(changed) = observed.assembly.advance() {
-                    observed.note_changed(&changed);
+            let (reached, identity, advance) = self.fleet.change(|observed| {
+                let Some(observed) = observed else { return (0, None, None) };
+                let advance = observed.assembly.advance();
+                if let Some(advance) = &advance {
+                    observed.note_changed(&advance.changed);
                 }
-                (observed.found().revision, identity(observed.found()))
+                (observed.found().revision, identity(observed.found()), advance)
             });
             // A restored store whose revision has passed the old one shows itself only by this.
             let before = std::mem::replace(&mut self.identity, identity);
             if before.is_some() && before != self.identity {
                 tracing::warn!("the identity of the store changed; everything is read again");
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.note_lost("the identity of the store changed");
+                }
                 self.session.begin_history(reached, 0);
                 return self.read_again();
             }
+            self.tell_recorder(advance);
         }
         let reached = self.with_assembly(|assembly| assembly.snapshot().revision).unwrap_or_default();
-        self.fresh_at = self.freshness.reach(reached).or(self.fresh_at);
+        let awaited = self.freshness.awaited();
+        if let Some(began) = self.freshness.reach(reached) {
+            self.fresh_at = Some(began);
+            if let Some(recorder) = self.recorder.as_mut().filter(|_| awaited == reached) {
+                recorder.tell_still(began);
+            }
+        }
         self.bound_pending();
+    }
+
+    /// Tells the recorder how the snapshot moved, and everything if it asks for it.
+    fn tell_recorder(&mut self, advance: Option<Advance>) {
+        let (Some(recorder), fleet) = (&mut self.recorder, &self.fleet) else { return };
+        if (advance.is_some() || recorder.is_asked())
+            && let Some(observed) = &*fleet.read()
+        {
+            recorder.tell(advance.unwrap_or_default(), observed.found(), self.identity.as_ref());
+        }
     }
 
     /// Reads everything again if too much waits for a feed that sends nothing.

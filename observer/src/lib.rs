@@ -12,6 +12,7 @@ mod metrics;
 mod notify;
 mod observed;
 mod probe;
+mod recorder;
 mod secret_file;
 mod token;
 
@@ -19,6 +20,7 @@ use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
 use http::{Certificate, CookieSigner, TlsListener};
 use incidents::KeptIncidents;
+use metrics::RecorderMetrics;
 use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
 use planning::settings::ObserverSettings;
@@ -59,7 +61,17 @@ pub async fn run(
     let tokens = token.as_ref().map(|token| (token.accepted(), signer));
     let own_names = settings.http_names.iter().map(ToString::to_string).collect();
     let notifications = NotifyMetrics::default();
-    let shown_metrics = metrics::all(fleet.clone(), incidents.clone(), &notifications, certificate.clone());
+    let mut shown_metrics =
+        metrics::all(fleet.clone(), incidents.clone(), &notifications, certificate.clone());
+    let (recorder, recording) = match settings.recorder {
+        Some(recorder) => {
+            let recorded = RecorderMetrics::default();
+            recorded.register(&mut shown_metrics);
+            recorder::start(recorder, &settings.state_directory, recorded)
+                .map(|(feed, thread)| (Some(feed), Some(thread)))?
+        }
+        None => (None, None),
+    };
     let (own, shown) = ((address.ip(), own_names), (fleet.clone(), shown_metrics));
     match certificate {
         Some(certificate) => {
@@ -69,7 +81,7 @@ pub async fn run(
         }
         None => _ = tasks.spawn(http::serve(listener, own, tokens, shown, stop)),
     }
-    tasks.spawn(follow::follow(session, fleet.clone()));
+    tasks.spawn(follow::follow(session, fleet.clone(), recorder));
     tasks.spawn(incidents::find(fleet.clone(), incidents.clone(), settings.incident_times));
     notifier.start(&mut tasks, fleet, &incidents, &notifications);
     if let Some(token) = token {
@@ -86,5 +98,10 @@ pub async fn run(
     };
     stop_sender.send_replace(true);
     let _ = tokio::time::timeout(HTTP_DRAIN, tasks.join_next()).await;
+    // The follower ends, and with it what it tells the recorder.
+    tasks.shutdown().await;
+    if let Some(recording) = recording {
+        let _ = tokio::task::spawn_blocking(|| recording.join()).await;
+    }
     ended
 }

@@ -12,6 +12,8 @@ use planning::incidents::IncidentKind;
 use planning::rollout::{PresentRollout, RolloutStatus, RolloutWord};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use schema::health::Level;
@@ -42,6 +44,23 @@ pub(crate) fn all(
     let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") });
     all.register("observer_build", "The version of the observer", build);
     all
+}
+
+/// The metrics of the recorder.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecorderMetrics {
+    pub(crate) revision: Gauge,
+    pub(crate) gaps: Counter,
+}
+
+impl RecorderMetrics {
+    /// Adds them to all metrics.
+    pub(crate) fn register(&self, all: &mut Registry) {
+        let help = "Revision of the store up to which the recording is on the disk";
+        all.register("observer_recorded_revision", help, self.revision.clone());
+        let help = "How often the recording could not be written";
+        all.register("observer_recording_failures", help, self.gaps.clone());
+    }
 }
 
 /// Reads the fleet when its metrics are shown.

@@ -30,7 +30,10 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ("solo-etcd", &[]),
         ("simulator", &["schema", "planning", "solo-etcd"]),
         ("agent", of_agent),
-        ("observer", &["schema", "catalog", "planning", "etcd-session", "commands", "http-server"]),
+        (
+            "observer",
+            &["schema", "catalog", "planning", "etcd-session", "archive", "commands", "http-server"],
+        ),
         ("ctl", &["schema", "catalog", "planning", "etcd-session"]),
         ("hiera-bridge", &["schema", "catalog"]),
         ("tests", &["schema", "catalog", "planning", "etcd-session", "archive", "simulator"]),

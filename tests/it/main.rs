@@ -40,6 +40,7 @@ mod pages_fleet;
 mod problems;
 mod puppet;
 mod quiet;
+mod recording;
 mod restore;
 mod rollout_faults;
 mod secure;

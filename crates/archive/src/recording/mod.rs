@@ -24,6 +24,7 @@
 //! not ignore something writes another format, whose number is in the header.
 
 mod at;
+mod directory;
 mod error;
 mod frame;
 mod line;
@@ -36,6 +37,7 @@ mod tests;
 mod writer;
 
 pub use at::{At, AtError};
+pub use directory::Directory;
 pub use error::SegmentError;
 pub use line::{Between, Erased, Header, Hidden};
 pub use moment::Moment;

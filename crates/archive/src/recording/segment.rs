@@ -1,7 +1,7 @@
 //! Reads a segment.
 
 use super::error::SegmentError;
-use super::frame::{BEGIN, END, Frame, Kind, read};
+use super::frame::{BEGIN, END, Frame, Kind, frame, read};
 use super::line::{Between, FORMAT, FrameLine, Header, Hidden, KeyLine, RevisionLine};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -50,6 +50,16 @@ impl RecordedEntry {
             lease: self.lease,
             version: self.version,
         }
+    }
+
+    /// True if this may be that entry of the store. Of a hidden value only its length is compared.
+    pub fn fits(&self, entry: &Entry) -> bool {
+        let value = match &self.value {
+            RecordedValue::Plain(value) => *value == entry.value,
+            RecordedValue::Hidden(hidden) => hidden.bytes == entry.value.len() as u64,
+        };
+        let recorded = (self.create_revision, self.mod_revision, self.version, self.lease);
+        value && recorded == (entry.create_revision, entry.mod_revision, entry.version, entry.lease)
     }
 
     /// True if the two cannot be the same entry. Hashes of different recorders have different keys.
@@ -110,6 +120,28 @@ impl Segment {
             at = frame.end;
         }
         reader.finish(&bytes[at..], at)
+    }
+
+    /// Closes a segment whose recorder did not close it: keeps its whole frames, and adds the index. Returns `None` if it is
+    /// closed already, or if the keys at its beginning are not complete, so that nothing can be kept.
+    pub fn rebuild(bytes: &[u8]) -> Option<Vec<u8>> {
+        if !bytes.starts_with(BEGIN) || Self::read(bytes).is_ok_and(|segment| segment.closed) {
+            return None;
+        }
+        let (mut reader, mut end) = (Reader::default(), BEGIN.len());
+        while let Ok(Some(frame)) = read(bytes, end)
+            && frame.kind != Kind::Index
+            && reader.take(&frame, end).is_ok()
+        {
+            end = frame.end;
+        }
+        if !reader.has_all_keys() {
+            return None;
+        }
+        let lines: Vec<Vec<u8>> =
+            reader.frames.iter().map(serde_json::to_vec).collect::<Result<_, _>>().ok()?;
+        let index = frame(Kind::Index, &[lines.join(&b'\n'), b"\n".to_vec()].concat()).ok()?;
+        Some([&bytes[..end], &index, &(end as u64).to_le_bytes()[..], END].concat())
     }
 
     /// Returns the last revision of which everything is known.

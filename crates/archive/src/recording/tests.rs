@@ -208,10 +208,17 @@ proptest! {
                 let keys = segment.at(last).unwrap();
                 let entries: Entries = keys.into_iter().map(|(key, entry)| (key, entry.into_entry())).collect();
                 prop_assert_eq!(&entries, &history.states[last as usize]);
+                // Also if what follows was never written.
+                for rest in [&[][..], &[0; 512]] {
+                    let rebuilt = Segment::rebuild(&[cut, rest].concat()).unwrap();
+                    let rebuilt = Segment::read(&rebuilt).unwrap();
+                    prop_assert_eq!(rebuilt, Segment { closed: true, ..segment.clone() });
+                }
             }
             Err(error) => {
                 let fits = matches!(error, SegmentError::NotASegment | SegmentError::Unfinished);
                 prop_assert!(fits, "{}", error);
+                prop_assert_eq!(Segment::rebuild(cut), None);
             }
         }
     }
@@ -221,6 +228,7 @@ proptest! {
 fn a_closed_segment_with_one_flipped_bit_is_refused() {
     let whole = nine().segment((1, 9), &name("b", "r", 1), false);
     assert!(Segment::read(&whole).unwrap().closed);
+    assert_eq!(Segment::rebuild(&whole), None, "it is closed already");
     for bit in 0..whole.len() * 8 {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);

@@ -167,6 +167,11 @@ impl<W: Write> SegmentWriter<W> {
         self.out.flush()
     }
 
+    /// Returns the file.
+    pub fn file(&self) -> &W {
+        &self.out
+    }
+
     /// Returns the last revision of the segment.
     pub fn revision(&self) -> i64 {
         self.open.last

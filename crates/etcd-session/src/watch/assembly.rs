@@ -1,7 +1,7 @@
 //! Puts what several feeds send together into one snapshot of the store, which moves from revision to revision. The
 //! snapshot is at a revision only when every feed has sent all changes up to it.
 
-use super::feed::FeedEvent;
+use super::feed::{Change, FeedEvent};
 use schema::reads::Keys;
 use schema::snapshot::{Entry, KeySnapshot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,17 @@ enum Pending {
     Change(String, Option<Entry>),
     /// A complete list of a part.
     List(usize, BTreeMap<String, Entry>),
+}
+
+/// How the snapshot came to a later revision.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Advance {
+    /// The keys that were changed, if only for a while. Of the first snapshot no key is named: all are new.
+    pub changed: BTreeSet<String>,
+    /// Each revision with its changes, in order, if they are wanted ([`Assembly::with_revisions`]).
+    pub revisions: Vec<(i64, Vec<Change>)>,
+    /// True if a list came in place of changes, so that `revisions` lacks some.
+    pub is_listed: bool,
 }
 
 /// What one feed has sent.
@@ -50,6 +61,8 @@ pub struct Assembly {
     pending: BTreeMap<i64, Vec<Pending>>,
     /// Bytes of keys and values of the changes that are pending.
     pending_bytes: usize,
+    /// True if somebody wants each revision with its changes.
+    gives_revisions: bool,
 }
 
 impl Assembly {
@@ -69,7 +82,15 @@ impl Assembly {
             snapshot: KeySnapshot::default(),
             pending: BTreeMap::new(),
             pending_bytes: 0,
+            gives_revisions: false,
         }
+    }
+
+    /// Gives each revision with its changes, which costs a copy of them.
+    #[must_use]
+    pub fn with_revisions(mut self, gives_revisions: bool) -> Self {
+        self.gives_revisions = gives_revisions;
+        self
     }
 
     /// Returns the bytes of keys and values of changes that the snapshot has not reached. While a feed sends nothing, they
@@ -158,18 +179,21 @@ impl Assembly {
         }
     }
 
-    /// Moves the snapshot to the newest revision up to which everything is known. Returns the keys that were
-    /// changed, if only for a while; `None` if the snapshot did not move. Of the first snapshot no key is named: all
-    /// are new.
-    pub fn advance(&mut self) -> Option<BTreeSet<String>> {
+    /// Moves the snapshot to the newest revision up to which everything is known. `None` if it did not move.
+    pub fn advance(&mut self) -> Option<Advance> {
         let revision = self.complete().filter(|revision| *revision > self.snapshot.revision)?;
         let is_first = self.snapshot.revision == 0;
         let later = self.pending.split_off(&(revision + 1));
-        let mut changed = BTreeSet::new();
-        for pending in std::mem::replace(&mut self.pending, later).into_values().flatten() {
+        let Advance { mut changed, mut revisions, mut is_listed } = Advance::default();
+        let pending = std::mem::replace(&mut self.pending, later).into_iter();
+        for (at, pending) in pending.flat_map(|(at, all)| all.into_iter().map(move |one| (at, one))) {
+            is_listed |= matches!(pending, Pending::List(..));
             match pending {
                 Pending::Change(key, entry) => {
                     self.pending_bytes -= bytes_of(&key, entry.as_ref());
+                    if self.gives_revisions {
+                        add_change(at, (&key, entry.as_ref()), &mut revisions);
+                    }
                     self.set(key, entry, &mut changed);
                 }
                 // Nearly all keys come this way, and nothing has to be compared.
@@ -191,7 +215,7 @@ impl Assembly {
         if is_first {
             changed.clear();
         }
-        Some(changed)
+        Some(Advance { changed, revisions, is_listed })
     }
 
     /// Returns the newest revision up to which everything is known.
@@ -223,6 +247,14 @@ impl Assembly {
             }
             changed.insert(key);
         }
+    }
+}
+
+fn add_change(at: i64, (key, entry): (&str, Option<&Entry>), revisions: &mut Vec<(i64, Vec<Change>)>) {
+    let change = (key.to_owned(), entry.cloned());
+    match revisions.last_mut().filter(|(last, _)| *last == at) {
+        Some((_, changes)) => changes.push(change),
+        None => revisions.push((at, vec![change])),
     }
 }
 
@@ -295,7 +327,7 @@ mod tests {
                 history.push(next);
             }
             let newest = history.len() - 1;
-            let mut assembly = Assembly::new(parts());
+            let mut assembly = Assembly::new(parts()).with_revisions(true);
             let mut reached = [None; 3];
             let finish = (0..3).map(|number| (number, newest, 1));
             for (number, more, kind) in turns.into_iter().chain(finish) {
@@ -311,7 +343,7 @@ mod tests {
                 reached[number] = Some(to);
                 events.into_iter().for_each(|event| assembly.take(number, event));
                 let before = assembly.snapshot().clone();
-                let changed = assembly.advance();
+                let advance = assembly.advance();
                 let snapshot = assembly.snapshot();
                 let expected = &history[usize::try_from(snapshot.revision).unwrap()];
                 prop_assert_eq!(&snapshot.entries, expected);
@@ -319,7 +351,22 @@ mod tests {
                 let differing: BTreeSet<String> =
                     KEYS.iter().map(|(key, _)| *key).filter(|key| differs(key)).map(str::to_owned).collect();
                 let is_first = before.revision == 0;
-                prop_assert!(is_first || differing.is_subset(&changed.unwrap_or_default()));
+                let Advance { changed, revisions, is_listed } = advance.unwrap_or_default();
+                prop_assert!(is_first || differing.is_subset(&changed));
+                // Without a list, the revisions lead from one snapshot to the next.
+                if !is_listed {
+                    let mut entries = before.entries.clone();
+                    for (at, changes) in revisions {
+                        for (key, entry) in changes {
+                            match entry {
+                                Some(entry) => _ = entries.insert(key, entry),
+                                None => _ = entries.remove(&key),
+                            }
+                        }
+                        prop_assert_eq!(&entries, &history[usize::try_from(at).unwrap()]);
+                    }
+                    prop_assert_eq!(&entries, &snapshot.entries);
+                }
                 let of_part = |key: &&String| KEYS.iter().any(|(of, part)| of == key && *part == number);
                 let count = history[to].keys().filter(of_part).count();
                 prop_assert_eq!(assembly.sent(number), Some((i64::try_from(to).unwrap(), count)));
@@ -337,7 +384,7 @@ mod tests {
             assembly.take(number, FeedEvent::Connected(true));
             assembly.take(number, FeedEvent::InitDone(4));
         }
-        assert_eq!(assembly.advance(), Some(BTreeSet::new()));
+        assert_eq!(assembly.advance().map(|advance| advance.changed), Some(BTreeSet::new()));
         assert_eq!(behind(&assembly), [0; 0]);
         assembly.take(1, FeedEvent::Apply(6, vec![("/orchestrate/a".into(), Some(entry(6)))]));
         assert_eq!((assembly.advance(), behind(&assembly)), (None, vec![0, 2]));
@@ -345,7 +392,8 @@ mod tests {
         assert_eq!((assembly.disconnected().collect(), behind(&assembly)), (vec![2], vec![0]));
         assembly.take(0, FeedEvent::Progress(6));
         assembly.take(2, FeedEvent::Progress(7));
-        assert_eq!(assembly.advance(), Some(BTreeSet::from(["/orchestrate/a".to_owned()])));
+        let changed = assembly.advance().map(|advance| advance.changed);
+        assert_eq!(changed, Some(BTreeSet::from(["/orchestrate/a".to_owned()])));
         assert_eq!(assembly.snapshot().revision, 6);
         assert_eq!(assembly.behind(7).collect::<Vec<_>>(), [0, 1], "the store has moved on");
     }

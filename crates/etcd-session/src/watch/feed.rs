@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 /// A key, and its entry; `None` if it was deleted.
-type Change = (String, Option<Entry>);
+pub type Change = (String, Option<Entry>);
 
 /// What a feed sends: the parts of a list, the end of the list, then changes. A new list may begin
 /// at any time.

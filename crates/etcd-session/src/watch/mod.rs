@@ -6,7 +6,7 @@ mod collect;
 mod feed;
 mod mirror;
 
-pub use assembly::Assembly;
+pub use assembly::{Advance, Assembly};
 pub use collect::{Collected, Collector};
-pub use feed::{Feed, FeedEvent, FeedOptions};
+pub use feed::{Change, Feed, FeedEvent, FeedOptions};
 pub use mirror::{Mirror, MirrorOptions, Snapshot};

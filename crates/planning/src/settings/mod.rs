@@ -27,7 +27,7 @@ pub use error::{SettingsError, SettingsErrors, name_of};
 pub use initial::Initial;
 pub use merge::is_secret_name;
 pub use notify::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
-pub use observer::{HttpAccess, ObserverSettings, ServerTls, read_observer};
+pub use observer::{HttpAccess, ObserverSettings, RecorderSettings, ServerTls, read_observer};
 pub use read::{PlacedSettings, read, read_with_places};
 pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 pub use store::StoreSettings;

@@ -13,6 +13,7 @@ use schema::time::Span;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -22,8 +23,28 @@ struct Fragment {
     http: HttpFragment,
     incidents: IncidentsFragment,
     notify: NotifyFragment,
+    recorder: RecorderFragment,
     log: LogFragment,
 }
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RecorderFragment {
+    directory: Option<PathBuf>,
+    keep: Option<Span>,
+}
+
+/// Where and for how long the observer records the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecorderSettings {
+    /// The directory of the recording.
+    pub directory: PathBuf,
+    /// How long what was recorded is kept.
+    pub keep: Duration,
+}
+
+/// How long a recording is kept, unless the settings say it.
+const RECORDING_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -83,6 +104,8 @@ pub struct ObserverSettings {
     pub incident_times: IncidentTimes,
     /// Who hears of incidents.
     pub notify: NotifySettings,
+    /// Where the store is recorded; `None` if it is not.
+    pub recorder: Option<RecorderSettings>,
     /// The log filter, in the syntax of `EnvFilter` of tracing.
     pub log_level: String,
     /// The format of the log on standard error.
@@ -112,7 +135,7 @@ pub fn read_observer(file: &str, text: &str) -> Result<ObserverSettings, Setting
 
 /// Returns the settings. If there is a problem, they are only good for finding further ones.
 fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
-    let Fragment { state_directory, store, http, incidents, notify, log } = fragment;
+    let Fragment { state_directory, store, http, incidents, notify, recorder, log } = fragment;
     for (setting, is_given) in
         [("live_lease", store.live_lease.is_some()), ("backstop", store.backstop.is_some())]
     {
@@ -146,8 +169,26 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
         state_directory,
         incident_times,
         notify: notify.validate(problems),
+        recorder: recorder.validate(problems),
         log_level: log.level.unwrap_or_else(|| "info".into()),
         log_format: log.format.unwrap_or_default(),
+    }
+}
+
+impl RecorderFragment {
+    fn validate(self, problems: &mut Problems) -> Option<RecorderSettings> {
+        let keep = self.keep.map_or(RECORDING_KEEP, |span| span.0);
+        if keep.is_zero() {
+            problems.add("recorder.keep", "must be more than 0");
+        }
+        let Some(directory) = self.directory else {
+            if self.keep.is_some() {
+                problems.add("recorder.keep", "the setting `directory` is missing");
+            }
+            return None;
+        };
+        problems.check("recorder.directory", absolute_path(&directory));
+        Some(RecorderSettings { directory, keep })
     }
 }
 
@@ -235,7 +276,10 @@ mod tests {
         let documented: BTreeMap<&str, &str> =
             cells.map(|mut row| (row.next().expect("a name"), row.nth(1).expect("a default"))).collect();
         let names = documented.keys().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        let mut accepted_names = &(&accepted("http") | &accepted("log")) | &accepted("incidents");
+        let mut accepted_names = BTreeSet::new();
+        for table in ["http", "log", "incidents", "recorder"] {
+            accepted_names.extend(accepted(table));
+        }
         accepted_names.insert("state_directory".into());
         for table in ["notify", "notify.alertmanagers.NAME", "notify.webhooks.NAME", "notify.commands.NAME"] {
             accepted_names.extend(accepted(table));
@@ -256,6 +300,8 @@ mod tests {
             ("incidents.hold_for", format_duration(default.incident_times.hold_for)),
             ("incidents.clear_for", format_duration(default.incident_times.clear_for)),
             ("notify.cacert", default.notify.cacert.map_or("that of the system".into(), |_| String::new())),
+            ("recorder.directory", default.recorder.map_or("none".into(), |_| String::new())),
+            ("recorder.keep", format_duration(RECORDING_KEEP)),
             ("log.level", default.log_level),
             ("log.format", format!("{:?}", default.log_format).to_lowercase()),
         ] {
@@ -302,6 +348,17 @@ mod tests {
             &[
                 "o.toml:2: http.listen: must be an address of the machine itself, as in \"127.0.0.1:8590\"; another \
                one needs `cert`, `key` and `token_digests`",
+            ],
+        );
+        check(
+            "[recorder]\nkeep = \"1d\"\n",
+            &["o.toml:2: recorder.keep: the setting `directory` is missing"],
+        );
+        check(
+            "[recorder]\ndirectory = \"d\"\nkeep = \"0\"\n",
+            &[
+                "o.toml:2: recorder.directory: \"d\" must be an absolute path",
+                "o.toml:3: recorder.keep: must be more than 0",
             ],
         );
         check("[http]\ncert = \"/c\"\n", &["o.toml:2: http.cert: the setting `key` is missing"]);

@@ -1,0 +1,266 @@
+//! The recorder of the observer beside real stores: what it recorded is what the store held, and it never says more.
+
+use archive::recording::{At, Directory, Past, Recording, RecordingError, Segment, SegmentName, Source};
+use etcd_client::GetOptions;
+use rustix::process::Signal;
+use schema::keys::Prefix;
+use schema::reads::Keys;
+use schema::snapshot::Entry;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::observer::Observer;
+use tests::store::Store;
+use tests::wait;
+
+type Entries = BTreeMap<String, Entry>;
+
+/// Returns all keys that are recorded, as the store held them at a revision.
+fn held(store: &Store, revision: i64) -> Entries {
+    let (runtime, client) = store.parts();
+    let options = GetOptions::new().with_all_keys().with_revision(revision);
+    let found = runtime.block_on(client.kv_client().get("", Some(options))).expect("what the store held");
+    let parts = Keys::all();
+    let is_recorded = |key: &str| {
+        parts.iter().any(|part| match part {
+            Keys::One(one) => one.to_string() == key,
+            Keys::Below(range) => key.starts_with(&range.to_string()),
+        })
+    };
+    let read = |kv: &etcd_client::KeyValue| {
+        let entry = Entry {
+            value: kv.value().to_vec(),
+            create_revision: kv.create_revision(),
+            mod_revision: kv.mod_revision(),
+            lease: kv.lease(),
+            version: kv.version(),
+        };
+        (kv.key_str().expect("text").to_owned(), entry)
+    };
+    found.kvs().iter().map(read).filter(|(key, _)| is_recorded(key)).collect()
+}
+
+/// An observer that records into a directory.
+struct Recorder {
+    observer: Observer,
+    directory: PathBuf,
+    _files: tempfile::TempDir,
+}
+
+impl Recorder {
+    fn start(endpoints: &[String], more: &str) -> Self {
+        let files = tempfile::tempdir().expect("a directory");
+        let directory = files.path().join("recording");
+        Self::into_directory(endpoints, directory, files, more)
+    }
+
+    fn into_directory(
+        endpoints: &[String],
+        directory: PathBuf,
+        files: tempfile::TempDir,
+        more: &str,
+    ) -> Self {
+        let tables = format!("[recorder]\ndirectory = {directory:?}\n{more}");
+        let observer = Observer::start_with(&format!("endpoints = {endpoints:?}"), &tables);
+        observer.wait_for_health("fresh");
+        Self { observer, directory, _files: files }
+    }
+
+    /// Returns the metric of the revision that is on the disk.
+    fn recorded_revision(&self) -> i64 {
+        let metrics = self.observer.get("/metrics").body;
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix("orchestrate_observer_recorded_revision "));
+        line.and_then(|number| number.parse().ok()).unwrap_or_default()
+    }
+
+    /// Waits until everything up to a revision is on the disk.
+    fn wait_for(&self, revision: i64) {
+        let is_recorded = || (self.recorded_revision() >= revision).then_some(());
+        wait::until("the revision is recorded", is_recorded, || self.observer.log());
+    }
+}
+
+fn names(directory: &Path) -> Vec<SegmentName> {
+    Directory::new(directory).names().expect("a recording")
+}
+
+fn ask(directory: &Path, at: &str) -> Result<Past, RecordingError> {
+    let at = At::read(at, 0).expect("a moment");
+    Recording::new(names(directory)).at(&at, &Directory::new(directory))
+}
+
+fn recorded(directory: &Path, revision: i64) -> Entries {
+    match ask(directory, &revision.to_string()) {
+        Ok(past) => past.into_snapshot().entries,
+        Err(error) => panic!("{revision}: {error}"),
+    }
+}
+
+/// Revisions from one to another, at most 50 of them, evenly spread, and both ends.
+fn samples(from: i64, to: i64) -> impl Iterator<Item = i64> {
+    let count = (to - from).clamp(1, 50);
+    (0..=count).map(move |n| from + (to - from) * n / count)
+}
+
+#[test]
+fn what_is_recorded_of_an_incident_is_what_the_store_held() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let recorder = Recorder::start(&etcd.endpoints(), "");
+    let first = names(&recorder.directory)[0].revision;
+    let mut hosts: Vec<Host> = ["h1", "h2", "h3"].map(|name| Host::new(name, &etcd.endpoints())).into();
+    let operator = Host::new("operator", &etcd.endpoints());
+    let run = |arguments: &[&str]| {
+        let result = operator.command(arguments, "");
+        assert_eq!(result.code, 0, "{arguments:?}: {result:?}");
+    };
+    hosts[0].write_service("web", "port = 80\n");
+    hosts.iter_mut().for_each(Host::start);
+    let has_identity = || store.get("/orchestrate/store");
+    wait::until("the store has an identity", has_identity, || hosts[0].describe());
+    operator.write("policy.toml", "failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 1\n");
+    run(&["policy", "set", operator.path("policy.toml").to_str().expect("text")]);
+    run(&["values", "set", "api_key", "a-secret-value"]);
+    run(&["trigger_update", "1", "--reason", "first"]);
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
+    // A version that fails, and a host that dies meanwhile.
+    hosts.iter().for_each(|host| host.write("code-check-2", "1\n"));
+    hosts[2].kill();
+    run(&["trigger_update", "2", "--reason", "fails"]);
+    let halted = || {
+        let result = operator.command(&["rollout", "status", "-o", "json"], "");
+        result.out.contains("\"halted\"").then_some(())
+    };
+    wait::until("the rollout is halted", halted, || operator.command(&["rollout", "status"], "").out);
+    hosts[2].start();
+    run(&["hosts", "decommission", "h3", "--force"]);
+    run(&["values", "rm", "api_key"]);
+    let last = store.revision();
+    recorder.wait_for(last);
+    let config = Prefix::Config.to_string();
+    for revision in samples(first, last) {
+        let (mut recorded, mut expected) = (recorded(&recorder.directory, revision), held(&store, revision));
+        // Of values only lengths are recorded, beside a hash.
+        let of_values = |entries: &mut Entries| entries.retain(|key, _| !key.starts_with(&config));
+        let hidden: Vec<String> =
+            recorded.iter().filter(|(key, _)| key.starts_with(&config)).map(|(_, e)| text(e)).collect();
+        assert!(hidden.iter().all(|value| value.starts_with("{\"bytes\":14,\"hash\":\"")), "{hidden:?}");
+        of_values(&mut recorded);
+        of_values(&mut expected);
+        assert_eq!(recorded, expected, "{revision}");
+    }
+    // No byte of the value is in any file.
+    for name in names(&recorder.directory) {
+        let bytes = Directory::new(&recorder.directory).load(&name).expect("read");
+        let segment = Segment::read(&bytes).expect("a segment");
+        assert!(!format!("{segment:?}").contains(&format!("{:?}", b"a-secret-value".to_vec())));
+    }
+}
+
+fn text(entry: &Entry) -> String {
+    String::from_utf8_lossy(&entry.value).into_owned()
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_what_it_had_written() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let mut recorder = Recorder::start(&etcd.endpoints(), "");
+    let first = names(&recorder.directory)[0].revision;
+    let put = |n: i32| store.put("/orchestrate/hosts/h1", &format!("{{\"format\":1,\"n\":{n}}}"));
+    let mut ends = Vec::new();
+    for round in 0..3 {
+        let last = (0..20).fold(0, |_, n| put(round * 100 + n));
+        if round != 1 {
+            recorder.wait_for(last);
+        }
+        recorder.observer.signal(Signal::KILL);
+        let newest = names(&recorder.directory).into_iter().max_by_key(|name| name.begun).expect("a segment");
+        let bytes = Directory::new(&recorder.directory).load(&newest).expect("read");
+        let end = Segment::read(&bytes).expect("what was written").last_revision();
+        assert!(round == 1 || end >= last, "what the metric showed was on the disk: {end} of {last}");
+        // The store goes on while nobody records.
+        let lost = put(1000 + round);
+        recorder.observer = recorder.observer.again();
+        recorder.observer.wait_for_health("fresh");
+        recorder.wait_for(lost);
+        ends.push((end, lost));
+    }
+    let last = put(9999);
+    recorder.wait_for(last);
+    let in_gap = |at: i64| ends.iter().any(|(end, begin)| (end + 1..*begin).contains(&at));
+    for revision in first..=last {
+        match ask(&recorder.directory, &revision.to_string()) {
+            Ok(past) => assert_eq!(past.into_snapshot().entries, held(&store, revision), "{revision}"),
+            Err(error) => {
+                assert!(in_gap(revision), "{revision}: {error}");
+                assert!(error.to_string().contains("nothing between the revisions"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restored_store_is_recorded_as_another_branch() {
+    let mut etcd = Etcd::single_real();
+    let recorder = Recorder::start(&etcd.endpoints(), "");
+    let put = |etcd: &Etcd, value: &str| etcd.store().put("/orchestrate/hosts/h1", value);
+    (0..5).for_each(|n| _ = put(&etcd, &format!("first {n}")));
+    let snapshot = etcd.save_snapshot();
+    let of_first = put(&etcd, "only in the first");
+    // So far does the other store not come before it is looked at.
+    let last = (0..5).fold(0, |_, _| put(&etcd, "later"));
+    recorder.wait_for(last);
+    etcd.restore_snapshot(&snapshot);
+    let of_second = put(&etcd, "only in the second");
+    assert_eq!(of_first, of_second, "the same revision in both");
+    let has_second = || {
+        let past = ask(&recorder.directory, &of_second.to_string());
+        matches!(past, Err(RecordingError::Ambiguous { .. })).then_some(past)
+    };
+    let Err(RecordingError::Ambiguous { moments, .. }) =
+        wait::until("both are recorded", has_second, || recorder.observer.log())
+    else {
+        panic!("not ambiguous");
+    };
+    let value = |moment: &archive::recording::Moment| {
+        let past = ask(&recorder.directory, &moment.to_string()).expect("one of the two");
+        text(&past.into_snapshot().entries["/orchestrate/hosts/h1"])
+    };
+    let mut values: Vec<String> = moments.iter().map(value).collect();
+    values.sort();
+    assert_eq!(values, ["only in the first", "only in the second"]);
+}
+
+#[test]
+fn two_recorders_know_more_than_each_of_them() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let mut first = Recorder::start(&etcd.endpoints(), "");
+    let files = tempfile::tempdir().expect("a directory");
+    let mut second = Recorder::into_directory(&etcd.endpoints(), first.directory.clone(), files, "");
+    let begin = names(&first.directory).iter().map(|name| name.revision).max().expect("two segments");
+    let put = |n: i32| store.put("/orchestrate/hosts/h1", &n.to_string());
+    let wait = |one: &Recorder, revision| one.wait_for(revision);
+    let at_first = put(1);
+    wait(&first, at_first);
+    wait(&second, at_first);
+    first.observer.signal(Signal::KILL);
+    (0..10).for_each(|n| _ = put(n));
+    let without_first = put(11);
+    wait(&second, without_first);
+    first.observer = first.observer.again();
+    first.observer.wait_for_health("fresh");
+    wait(&first, without_first);
+    second.observer.signal(Signal::KILL);
+    (0..10).for_each(|n| _ = put(n));
+    let without_second = put(22);
+    wait(&first, without_second);
+    second.observer = second.observer.again();
+    for revision in begin..=without_second {
+        assert_eq!(recorded(&first.directory, revision), held(&store, revision), "{revision}");
+    }
+    assert_eq!(Recording::new(names(&first.directory)).recorders().count(), 2);
+}
