@@ -1,5 +1,7 @@
 //! Rules that the code itself does not show: dependencies between crates, and promises of the
 //! documents.
+//!
+//! This file is long because every rule about the structure of the project is here.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
