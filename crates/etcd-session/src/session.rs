@@ -77,8 +77,10 @@ impl Session {
         Self::connecting_by(config, connect)
     }
 
-    /// Returns a session with the store behind such a channel, for tests.
-    #[cfg(any(test, feature = "in-process"))]
+    /// Returns a session with a store in this process, behind such a channel.
+    ///
+    /// # Panics
+    /// Never: the settings of such a session can be used.
     pub fn through<C>(channel: C) -> Self
     where
         C: etcd_client::BalancedChannelBuilder<Error = etcd_client::Error> + Clone + Send + Sync + 'static,

@@ -15,6 +15,8 @@ mod data_directory;
 mod engine;
 #[cfg(feature = "server")]
 mod export;
+#[cfg(feature = "frozen")]
+pub mod frozen;
 #[cfg(feature = "in-process")]
 pub mod in_process;
 #[cfg(feature = "server")]

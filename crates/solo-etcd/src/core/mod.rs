@@ -16,8 +16,8 @@ pub use refusal::Refusal;
 
 use change::Change;
 use etcd_client::proto::{
-    PbCompactionRequest, PbDeleteRequest, PbDeleteResponse, PbLeaseGrantRequest, PbPutRequest, PbPutResponse,
-    PbRangeRequest, PbRangeResponse, PbTxnOpRequest, PbTxnRequest, PbTxnResponse,
+    PbCompactionRequest, PbDeleteRequest, PbDeleteResponse, PbKeyValue, PbLeaseGrantRequest, PbPutRequest,
+    PbPutResponse, PbRangeRequest, PbRangeResponse, PbTxnOpRequest, PbTxnRequest, PbTxnResponse,
 };
 use lease::Leases;
 use mvcc::Mvcc;
@@ -274,6 +274,23 @@ impl Store {
 
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&mvcc::Key, &Version)> {
         self.mvcc.versions()
+    }
+
+    /// Returns a store with these keys at a revision, without leases and without a history before it.
+    pub fn frozen(revision: i64, keys: impl IntoIterator<Item = PbKeyValue>) -> Self {
+        let version = |kv: PbKeyValue| {
+            let version = Version {
+                revision: kv.mod_revision,
+                sub: 0,
+                created: kv.create_revision,
+                version: kv.version,
+                lease: kv.lease,
+                value: kv.value.into(),
+            };
+            (kv.key, version)
+        };
+        let mvcc = Mvcc::restore(revision, revision, keys.into_iter().map(version));
+        Self { mvcc, ..Self::default() }
     }
 
     /// Builds the state from the parts of a snapshot. Leases begin with their full time.
