@@ -13,6 +13,7 @@ mod manual;
 mod numbers;
 mod options;
 mod output;
+mod past;
 mod seen_stores;
 mod settings;
 

@@ -35,38 +35,48 @@ pub(crate) fn record_installed_version(settings: &Settings, version: &Version) -
 /// exist or cannot be written, nothing is remembered.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalState {
-    directory: PathBuf,
+    /// `None` if nothing is remembered, because the question is about the past.
+    directory: Option<PathBuf>,
 }
 
 impl LocalState {
     /// Returns the memory in the state directory.
     pub(crate) fn of(settings: &Settings) -> Self {
-        Self { directory: settings.state_directory.clone() }
+        Self { directory: settings.past.is_none().then(|| settings.state_directory.clone()) }
+    }
+
+    fn read(&self, file: &str) -> Option<String> {
+        read(&self.directory.as_ref()?.join(file)).ok()?
+    }
+
+    fn keep(&self, file: &str, text: &str) {
+        if let Some(directory) = &self.directory {
+            let _ = replace(&directory.join(file), text.as_bytes());
+        }
     }
 
     /// Returns the desired version that was last read from the store, or written to it, on this
     /// host.
     pub(crate) fn current_version(&self) -> Option<Version> {
-        let text = read(&self.directory.join("current_version")).ok()??;
-        Version::new(text.trim()).ok()
+        Version::new(self.read("current_version")?.trim()).ok()
     }
 
     /// Remembers the desired version.
     pub(crate) fn keep_current_version(&self, version: &Version) {
         if self.current_version().as_ref() != Some(version) {
-            let _ = replace(&self.directory.join("current_version"), version.as_str().as_bytes());
+            self.keep("current_version", version.as_str());
         }
     }
 
     /// Returns the lease that an earlier invocation made for this purpose and host.
     pub(crate) fn lease(&self, name: &LeaseName) -> Option<i64> {
-        read(&self.directory.join(&name.0)).ok()??.trim().parse().ok()
+        self.read(&name.0)?.trim().parse().ok()
     }
 
     /// Remembers a lease.
     pub(crate) fn keep_lease(&self, name: &LeaseName, lease: i64) {
         if self.lease(name) != Some(lease) {
-            let _ = replace(&self.directory.join(&name.0), lease.to_string().as_bytes());
+            self.keep(&name.0, &lease.to_string());
         }
     }
 }
@@ -243,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_only_costs_the_memory() {
-        let memory = LocalState { directory: "/nonexistent/orchestrate".into() };
+        let memory = LocalState { directory: Some("/nonexistent/orchestrate".into()) };
         memory.keep_current_version(&Version::new("v1").unwrap());
         assert_eq!(memory.current_version(), None);
         assert_eq!(read(Path::new("/nonexistent/file")).unwrap(), None);
@@ -252,7 +262,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_checked_when_it_is_read() {
         let directory = Directory::new("memory");
-        let memory = LocalState { directory: directory.0.clone() };
+        let memory = LocalState { directory: Some(directory.0.clone()) };
         memory.keep_current_version(&Version::new("v1").unwrap());
         assert_eq!(memory.current_version().unwrap().as_str(), "v1");
         fs::write(directory.0.join("current_version"), "rm -rf /").unwrap();

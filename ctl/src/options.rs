@@ -55,6 +55,15 @@ pub(crate) struct GlobalOptions {
     /// Time limit of one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) dial_timeout: Option<String>,
+    /// Directory of a recording, for a question about the past
+    #[arg(long, value_name = "DIRECTORY", global = true, hide = true, requires = "at")]
+    pub(crate) recording: Option<PathBuf>,
+    /// Moment of the past: a revision, a time, a duration before now, or lineage/epoch/branch/revision
+    #[arg(long, value_name = "MOMENT", global = true, hide = true, requires = "recording")]
+    pub(crate) at: Option<String>,
+    /// Time that counts as the present [default: when the revision was recorded]
+    #[arg(long, value_name = "TIME", global = true, hide = true, requires = "at")]
+    pub(crate) now: Option<String>,
     /// Who acts, for the events of verbs that write [default: your user name] [env: ORCHESTRATE_BY]
     #[arg(long, value_name = "NAME", global = true, hide = true)]
     pub(crate) by: Option<String>,

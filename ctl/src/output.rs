@@ -4,6 +4,7 @@
 //! Text from the store was written by others, so control characters never reach a terminal.
 
 use crate::exit::{Exit, Failure};
+use crate::past::PastView;
 use anyhow::Context;
 use etcd_session::StoreError;
 use planning::text::{Text, clean, cut_to};
@@ -36,17 +37,31 @@ pub(crate) enum Format {
 pub(crate) struct Output {
     format: Format,
     text: Text,
+    /// The moment that the result is about, if it is not the present.
+    past: Option<PastView>,
+}
+
+/// An answer about the past.
+#[derive(Serialize)]
+struct AboutPast<'a, T> {
+    past: &'a PastView,
+    answer: &'a T,
 }
 
 impl Output {
     /// Returns an empty result.
     pub(crate) fn new(format: Format) -> Self {
-        Self { format, text: Text::default() }
+        Self { format, text: Text::default(), past: None }
     }
 
     /// Returns an empty result in the same format.
     pub(crate) fn empty(&self) -> Self {
-        Self::new(self.format)
+        Self { past: self.past.clone(), ..Self::new(self.format) }
+    }
+
+    /// Has the result say that it is about this moment of the past.
+    pub(crate) fn set_past(&mut self, past: PastView) {
+        self.past = Some(past);
     }
 
     /// Adds one line.
@@ -79,8 +94,12 @@ impl Output {
         match self.format {
             Format::Table => text(self),
             Format::Json => {
-                let json = serde_json::to_string_pretty(value)
-                    .unwrap_or_else(|e| unreachable!("answers have text keys and finite numbers: {e}"));
+                let json = match &self.past {
+                    Some(past) => serde_json::to_string_pretty(&AboutPast { past, answer: value }),
+                    None => serde_json::to_string_pretty(value),
+                };
+                let json =
+                    json.unwrap_or_else(|e| unreachable!("answers have text keys and finite numbers: {e}"));
                 self.raw(&json);
                 self.raw("\n");
             }

@@ -4,6 +4,7 @@
 use crate::exit::Failure;
 use crate::options::GlobalOptions;
 use crate::output::Format;
+use crate::past::PastQuestion;
 use anyhow::anyhow;
 use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, Secret, SessionConfig, TlsFiles};
 use schema::names::HostName;
@@ -67,6 +68,8 @@ pub(crate) enum Flavour {
 pub(crate) struct Settings {
     /// How to reach the store.
     pub(crate) session: SessionConfig,
+    /// The moment of the past that the question is about; `None` for the present.
+    pub(crate) past: Option<PastQuestion>,
     /// True if an option or the environment says where the store is, even if that is the default
     /// endpoint.
     pub(crate) endpoints_given: bool,
@@ -155,6 +158,10 @@ impl Settings {
         let timeout = duration("--timeout", options.timeout.as_deref(), "ORCHESTRATE_TIMEOUT", &get)?;
         Ok(Self {
             session,
+            past: PastQuestion::read(
+                (options.recording.as_ref(), options.at.as_ref()),
+                options.now.as_deref(),
+            )?,
             endpoints_given,
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             format: options.output,

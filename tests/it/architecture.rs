@@ -36,7 +36,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
             "observer",
             &["schema", "catalog", "planning", "etcd-session", "archive", "commands", "http-server"],
         ),
-        ("ctl", &["schema", "catalog", "planning", "etcd-session"]),
+        ("ctl", &["schema", "catalog", "planning", "etcd-session", "archive", "solo-etcd"]),
         ("hiera-bridge", &["schema", "catalog"]),
         ("tests", &["schema", "catalog", "planning", "etcd-session", "archive", "simulator"]),
     ]);

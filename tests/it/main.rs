@@ -37,6 +37,7 @@ mod old_upgrade;
 mod packages;
 mod pages;
 mod pages_fleet;
+mod past;
 mod problems;
 mod puppet;
 mod quiet;

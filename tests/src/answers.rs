@@ -36,12 +36,19 @@ pub fn wrong(arguments: &[String], output: &str) -> Option<String> {
         Ok(values) => values,
         Err(error) => return Some(format!("not JSON: {error}")),
     };
+    let ask = |name: &str, value: &Value| VALIDATOR.lock().expect("not poisoned").ask(name, value);
     values.iter().find_map(|value| {
-        let is_error = value.get("error").is_some();
-        let Some(name) = (if is_error { Some("error".into()) } else { schema_of(arguments) }) else {
+        if value.get("error").is_some() {
+            return ask("error", value);
+        }
+        let Some(name) = schema_of(arguments) else {
             return Some(format!("{arguments:?} has no schema in docs/schema"));
         };
-        VALIDATOR.lock().expect("not poisoned").ask(&name, value)
+        // An answer about the past contains that of its verb.
+        match arguments.iter().any(|word| word == "--at") {
+            true => ask("past", value).or_else(|| ask(&name, &value["answer"])),
+            false => ask(&name, value),
+        }
     })
 }
 

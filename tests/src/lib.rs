@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod raw;
 pub mod receiver;
 pub mod recorder;
+pub mod recording;
 pub mod simulation;
 pub mod solo;
 pub mod store;

@@ -40,6 +40,13 @@ pub(crate) enum ClaimsVerb {
     },
 }
 
+impl Claims {
+    /// True if it lists claims.
+    pub(super) fn lists(&self) -> bool {
+        self.verb.is_none()
+    }
+}
+
 /// Runs `claims` or one of its verbs.
 pub(super) async fn claims(options: Claims, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match options.verb {

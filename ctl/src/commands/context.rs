@@ -8,6 +8,7 @@ use schema::time::EpochSeconds;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
 use std::cell::RefCell;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 
@@ -88,8 +89,19 @@ pub(super) fn host_of(text: &str) -> Result<HostName, Failure> {
     HostName::folded(text).map_err(Failure::usage)
 }
 
-/// Returns the current time.
+/// What counts as the present for a question about the past. One command has one present.
+static PAST_NOW: OnceLock<EpochSeconds> = OnceLock::new();
+
+/// Has this time count as the present from now on.
+pub(super) fn set_now(now: EpochSeconds) {
+    let _ = PAST_NOW.set(now);
+}
+
+/// Returns the current time, or what counts as the present.
 pub(super) fn now() -> EpochSeconds {
+    if let Some(now) = PAST_NOW.get() {
+        return *now;
+    }
     // A clock before 1970 means a machine without a clock; any time is as good there.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EpochSeconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))

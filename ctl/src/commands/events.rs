@@ -35,6 +35,13 @@ pub(crate) struct Events {
     follow: bool,
 }
 
+impl Events {
+    /// True if it goes on with what is done from now on.
+    pub(super) fn follows(&self) -> bool {
+        self.follow
+    }
+}
+
 /// Prints who did what, the newest last.
 pub(super) async fn events(
     Events { host, since, follow }: Events,

@@ -67,6 +67,11 @@ impl RunOptions {
 }
 
 impl Logs {
+    /// True if it is about what the agent of a machine keeps, which is not in the store.
+    pub(super) fn concerns_runs(&self) -> bool {
+        self.this_host || !self.runs.is_empty()
+    }
+
     /// True if the agent of this machine is asked, and not the store.
     pub(super) fn is_local(&self, settings: &Settings) -> bool {
         let is_own = self.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&settings.host_name));

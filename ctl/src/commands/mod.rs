@@ -19,6 +19,7 @@ mod local;
 mod logs;
 mod maintenance;
 mod one_shot;
+mod past;
 mod ping;
 mod plan;
 mod policy;
@@ -74,6 +75,9 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let most = settings.timeout;
+    if settings.past.is_some() {
+        past::check(&verb)?;
+    }
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
         Verb::WithClaim(options) => with_claim::with_claim(options, settings),
@@ -159,11 +163,16 @@ fn ask(
 ) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
     let exit = runtime.block_on(async {
+        let session = match &settings.past {
+            Some(question) => past::open(question, output)?,
+            None => {
+                for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
+                    certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
+                }
+                Session::new(session_config(most, settings))?
+            }
+        };
         let deadline = Deadline::within(settings.timeout);
-        let session = Session::new(session_config(most, settings))?;
-        for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
-            certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
-        }
         let store = Store::new(settings, session, deadline);
         let question = question(&store, output);
         if about_fleet {

@@ -21,6 +21,13 @@ pub(crate) struct Status {
     watch: bool,
 }
 
+impl Status {
+    /// True if it asks again and again.
+    pub(super) fn watches(&self) -> bool {
+        self.watch
+    }
+}
+
 /// Prints the state of the fleet.
 pub(super) async fn status(
     Status { watch }: Status,

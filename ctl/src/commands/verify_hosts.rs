@@ -48,6 +48,13 @@ pub(crate) struct VerifyHosts {
     strict: bool,
 }
 
+impl VerifyHosts {
+    /// True if it asks again and again.
+    pub(super) fn waits(&self) -> bool {
+        self.wait.is_some()
+    }
+}
+
 /// Checks whether these hosts run this version.
 pub(super) async fn verify_hosts(
     options: VerifyHosts,

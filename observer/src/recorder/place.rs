@@ -126,10 +126,21 @@ impl Place {
         let end = segment.last_revision();
         // Another recorder may be further.
         let went_back = own.is_some() && snapshot.revision < end;
-        if went_back || snapshot.revision >= end && is_another_history(&segment, snapshot) {
+        if went_back || snapshot.revision >= end && self.is_another_history(&segment, snapshot) {
             return new();
         }
         Ok(FoundBranch { branch: newest, continues: own.is_some() && snapshot.revision == end })
+    }
+
+    /// True if a key that has not changed since the end of a segment was another one then.
+    fn is_another_history(&self, segment: &Segment, snapshot: &KeySnapshot) -> bool {
+        let end = segment.last_revision();
+        let (then, concealer) = (segment.at(end).unwrap_or_default(), self.concealer());
+        let mut unchanged = snapshot.entries.iter().filter(|(_, entry)| entry.mod_revision <= end);
+        unchanged.any(|(key, entry)| {
+            let now = concealer.recorded(key, entry);
+            then.get(key).is_none_or(|then| then.contradicts(&now))
+        })
     }
 
     /// Removes own segments whose end is older than what is kept, the oldest first, so that no hole appears.
@@ -149,14 +160,6 @@ impl Place {
             }
         }
     }
-}
-
-/// True if a key that has not changed since the end of a segment was another one then.
-fn is_another_history(segment: &Segment, snapshot: &KeySnapshot) -> bool {
-    let end = segment.last_revision();
-    let then = segment.at(end).unwrap_or_default();
-    let unchanged = snapshot.entries.iter().filter(|(_, entry)| entry.mod_revision <= end);
-    unchanged.into_iter().any(|(key, entry)| then.get(key).is_none_or(|recorded| !recorded.fits(entry)))
 }
 
 fn create_directory(path: &Path) -> io::Result<()> {

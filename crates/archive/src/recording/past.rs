@@ -39,6 +39,8 @@ pub struct Past {
     pub uncertain: Option<(i64, Between)>,
     /// All keys.
     pub keys: BTreeMap<String, RecordedEntry>,
+    /// Version of the program that recorded the first of the segments.
+    pub recorded_with: String,
     /// The segments that say so. The first one is used, and the others agree with it.
     pub segments: Vec<SegmentName>,
     /// Segments that could not be used, each with the reason.
@@ -192,6 +194,7 @@ fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, Rec
         between: first.between,
         uncertain: first.uncertain,
         keys,
+        recorded_with: first.segment.header.program.clone(),
         segments,
         problems,
     })

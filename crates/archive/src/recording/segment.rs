@@ -52,18 +52,8 @@ impl RecordedEntry {
         }
     }
 
-    /// True if this may be that entry of the store. Of a hidden value only its length is compared.
-    pub fn fits(&self, entry: &Entry) -> bool {
-        let value = match &self.value {
-            RecordedValue::Plain(value) => *value == entry.value,
-            RecordedValue::Hidden(hidden) => hidden.bytes == entry.value.len() as u64,
-        };
-        let recorded = (self.create_revision, self.mod_revision, self.version, self.lease);
-        value && recorded == (entry.create_revision, entry.mod_revision, entry.version, entry.lease)
-    }
-
     /// True if the two cannot be the same entry. Hashes of different recorders have different keys.
-    pub(super) fn contradicts(&self, other: &Self) -> bool {
+    pub fn contradicts(&self, other: &Self) -> bool {
         let values = match (&self.value, &other.value) {
             (RecordedValue::Hidden(one), RecordedValue::Hidden(other)) => one.bytes == other.bytes,
             (one, other) => one == other,

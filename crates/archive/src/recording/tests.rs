@@ -283,6 +283,22 @@ fn values_that_may_be_secret_are_hidden() {
     assert_eq!((hidden.bytes, hidden.hash.len()), (7, 16));
     assert_eq!(value(&other), RecordedValue::Hidden(hidden.clone()), "equal values have equal hashes");
     assert_eq!(value("/a"), RecordedValue::Plain(b"open".to_vec()));
+    // An event tells who changed a value, and not to what.
+    let event = |what: &str, to: &str| {
+        format!(r#"{{"by":"ann","client":"c","verb":"values set","what":"{what}","from":"old","to":"{to}"}}"#)
+    };
+    let keys = ["/orchestrate/events/1-a", "/orchestrate/events/2-b", "/orchestrate/events/3-c"];
+    let events =
+        [event(&secret, "hunter2"), event("/current_version", "43"), "no event, but hunter3".to_owned()];
+    let writes = keys.iter().zip(&events).map(|(key, event)| put(key, event)).collect();
+    let bytes = History::of([writes]).segment((2, 2), &name("b", "r", 2), false);
+    let recorded = Segment::read(&bytes).unwrap();
+    let text = |key: &str| match &recorded.keys[key].value {
+        RecordedValue::Plain(value) => String::from_utf8(value.clone()).unwrap(),
+        hidden @ RecordedValue::Hidden(_) => panic!("{hidden:?}"),
+    };
+    let without = event(&secret, "(not recorded)").replace("\"old\"", "\"(not recorded)\"");
+    assert_eq!(keys.map(text), [without, events[1].clone(), events[2].clone()]);
     let differently = Concealer::new(b"another key");
     let header = segment.header.clone();
     let snapshot = KeySnapshot { revision: 2, raft_term: 1, entries: history.states[2].clone() };

@@ -2,10 +2,12 @@
 
 use super::frame::{BEGIN, END, FRAME_BYTES, Kind, frame};
 use super::line::{Between, FORMAT, FrameLine, Header, Hidden, KeyLine, RevisionLine};
+use super::segment::{RecordedEntry, RecordedValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use schema::keys::Prefix;
+use schema::records::Event;
 use schema::snapshot::{Entry, KeySnapshot};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -18,10 +20,15 @@ pub const SEGMENT_MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// Digits of the hash of a hidden value.
 const HASH_DIGITS: usize = 16;
 
-/// Hides the values that are not recorded: those of the keys under `/orchestrate/config/`, which may be secret.
+/// What stands in an event in the place of a value that is not recorded.
+const NOT_RECORDED: &str = "(not recorded)";
+
+/// Hides the values that are not recorded: those of the keys under `/orchestrate/config/`, which may be secret, also in the
+/// events of who changed them.
 pub struct Concealer {
     key: hmac::Key,
-    prefix: String,
+    values: String,
+    events: String,
 }
 
 impl fmt::Debug for Concealer {
@@ -33,21 +40,46 @@ impl fmt::Debug for Concealer {
 impl Concealer {
     /// Returns one whose hashes depend on this key. Without the key nobody can guess a short value by its hash.
     pub fn new(key: &[u8]) -> Self {
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), prefix: Prefix::Config.to_string() }
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        Self { key, values: Prefix::Config.to_string(), events: Prefix::Events.to_string() }
     }
 
-    fn hide(&self, key: &str, value: &[u8]) -> Option<Hidden> {
-        key.starts_with(&self.prefix).then(|| {
+    /// Returns an entry of the store as it is recorded.
+    pub fn recorded(&self, key: &str, entry: &Entry) -> RecordedEntry {
+        RecordedEntry {
+            value: self.conceal(key, &entry.value),
+            create_revision: entry.create_revision,
+            mod_revision: entry.mod_revision,
+            version: entry.version,
+            lease: entry.lease,
+        }
+    }
+
+    fn conceal(&self, key: &str, value: &[u8]) -> RecordedValue {
+        if key.starts_with(&self.values) {
             let tag = hmac::sign(&self.key, value);
             let hash: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-            Hidden { bytes: value.len() as u64, hash: hash[..HASH_DIGITS].to_owned() }
-        })
+            let hidden = Hidden { bytes: value.len() as u64, hash: hash[..HASH_DIGITS].to_owned() };
+            return RecordedValue::Hidden(hidden);
+        }
+        let event = key.starts_with(&self.events).then(|| self.without_values(value)).flatten();
+        RecordedValue::Plain(event.unwrap_or_else(|| value.to_vec()))
+    }
+
+    /// Returns an event without the values of which it tells; `None` if it tells of none.
+    fn without_values(&self, event: &[u8]) -> Option<Vec<u8>> {
+        let mut event: Event = serde_json::from_slice(event).ok()?;
+        if !event.what.starts_with(&self.values) {
+            return None;
+        }
+        [&mut event.from, &mut event.to].into_iter().flatten().for_each(|value| *value = NOT_RECORDED.into());
+        serde_json::to_vec(&event).ok()
     }
 
     /// Returns the line of a key; the entry is `None` if it was deleted.
-    fn line<'a>(&self, key: &'a str, entry: Option<&'a Entry>) -> KeyLine<'a> {
+    fn line(&self, key: &str, entry: Option<&Entry>) -> KeyLine<'static> {
         let mut line = KeyLine {
-            key: Cow::Borrowed(key),
+            key: Cow::Owned(key.to_owned()),
             value: None,
             base64: None,
             hidden: None,
@@ -57,11 +89,12 @@ impl Concealer {
             lease: 0,
         };
         let Some(entry) = entry else { return line };
-        line.hidden = self.hide(key, &entry.value);
-        match std::str::from_utf8(&entry.value) {
-            _ if line.hidden.is_some() => {}
-            Ok(text) => line.value = Some(Cow::Borrowed(text)),
-            Err(_) => line.base64 = Some(STANDARD.encode(&entry.value)),
+        match self.conceal(key, &entry.value) {
+            RecordedValue::Hidden(hidden) => line.hidden = Some(hidden),
+            RecordedValue::Plain(value) => match String::from_utf8(value) {
+                Ok(text) => line.value = Some(Cow::Owned(text)),
+                Err(error) => line.base64 = Some(STANDARD.encode(error.as_bytes())),
+            },
         }
         line.created = entry.create_revision;
         line.modified = entry.mod_revision;

@@ -1,0 +1,139 @@
+//! Questions about the past: `--recording` and `--at`. The recorded keys become a store in this process, so that a verb
+//! reads the past as it reads the present.
+
+use super::context;
+use super::hosts::HostsVerb;
+use super::policy::PolicyVerb;
+use super::rolling_upgrade::RollingUpgradeVerb;
+use super::rollout::RolloutVerb;
+use super::store::StoreVerb;
+use super::{CatalogVerb, ConfigVerb, ControlVerb, StateVerb, UpdateVerb, Verb};
+use crate::exit::Failure;
+use crate::output::{self, Output};
+use crate::past::{PastQuestion, PastView};
+use anyhow::anyhow;
+use archive::recording::{At, Directory, RecordedEntry, Recording};
+use etcd_session::Session;
+use schema::time::EpochSeconds;
+use solo_etcd::frozen::{Frozen, KeyValue};
+
+/// Refuses a verb that does not read the store once: the past neither changes nor can be changed.
+pub(super) fn check(verb: &Verb) -> Result<(), Failure> {
+    let refused = |why: &str| {
+        let allowed = "`--at` is for verbs that read the store";
+        Err(Failure::usage(anyhow!("{allowed}: {why}")))
+    };
+    let waits = "this one waits for changes, and the past does not change";
+    let writes = "this one does not";
+    let is_read = match verb {
+        Verb::Control(verb) => match verb {
+            ControlVerb::Freezes
+            | ControlVerb::Plan(_)
+            | ControlVerb::Policy { verb: PolicyVerb::Show }
+            | ControlVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue } => true,
+            ControlVerb::Rollout { verb: RolloutVerb::Status { watch, wait } } => {
+                if *watch || wait.is_some() {
+                    return refused(waits);
+                }
+                true
+            }
+            ControlVerb::Claims(options) => options.lists(),
+            _ => false,
+        },
+        Verb::Update(verb) => match verb {
+            UpdateVerb::VerifyHosts(options) if options.waits() => return refused(waits),
+            UpdateVerb::CurrentVersion
+            | UpdateVerb::RunningVersions
+            | UpdateVerb::VerifyHosts(_)
+            | UpdateVerb::CheckSingleVersion(_)
+            | UpdateVerb::GetFailures(_)
+            | UpdateVerb::HostsAtVersion(_) => true,
+            _ => false,
+        },
+        Verb::State(verb) => match verb {
+            StateVerb::Status(options) if options.watches() => return refused(waits),
+            StateVerb::Events(options) if options.follows() => return refused(waits),
+            StateVerb::Logs(options) if options.concerns_runs() => {
+                return refused("the runs on this machine are not recorded");
+            }
+            StateVerb::Status(_)
+            | StateVerb::Unaccounted(_)
+            | StateVerb::Why(_)
+            | StateVerb::Events(_)
+            | StateVerb::Logs(_)
+            | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
+            | StateVerb::Store { verb: StoreVerb::Show } => true,
+            _ => false,
+        },
+        Verb::Catalog(verb) => match verb {
+            CatalogVerb::Values { .. } => {
+                return refused("the values are not recorded, because they may be secret");
+            }
+            CatalogVerb::WaitFor(_) => return refused(waits),
+            CatalogVerb::Services { .. } | CatalogVerb::GetServices | CatalogVerb::Dns(_) => true,
+            _ => false,
+        },
+        Verb::Config(verb) => matches!(
+            verb,
+            ConfigVerb::HostData(_)
+                | ConfigVerb::CheckPuppet(_)
+                | ConfigVerb::CheckConfig(_)
+                | ConfigVerb::RollingUpgrade { verb: RollingUpgradeVerb::Status }
+        ),
+        _ => false,
+    };
+    if is_read { Ok(()) } else { refused(writes) }
+}
+
+/// Reads the recording. Returns a session with the store as it was, and says in the output which moment that is.
+pub(super) fn open(question: &PastQuestion, output: &mut Output) -> Result<Session, Failure> {
+    let PastQuestion { directory, at, now } = question;
+    let at = At::read(at, context::now().0.saturating_mul(1000)).map_err(Failure::usage)?;
+    let name = directory.display();
+    let source = Directory::new(directory);
+    let names =
+        source.names().map_err(|error| Failure::cannot_tell(format!("--recording {name}: {error}")))?;
+    let past = Recording::new(names).at(&at, &source);
+    let past = past.map_err(|error| Failure::cannot_tell(format!("--recording {name}: {error}")))?;
+    past.problems.iter().for_each(|problem| output::warn(problem));
+    let now = now.unwrap_or(EpochSeconds(past.between.by.div_euclid(1000)));
+    context::set_now(now);
+    let text = |millis: i64| millis_text(millis).unwrap_or_else(|| format!("{millis} ms"));
+    let view = PastView {
+        moment: past.moment.to_string(),
+        earliest_at: past.between.after.map(text),
+        latest_at: text(past.between.by),
+        present_at: text(now.0.saturating_mul(1000)),
+        recording: name.to_string(),
+        recorded_by: past.recorded_with.clone(),
+        answered_by: env!("CARGO_PKG_VERSION").to_owned(),
+        next_revision: past.uncertain.map(|(revision, _)| revision),
+    };
+    output::note(&format!(
+        "the past: {}, reached by {}; it counts as {} now; from {}",
+        view.moment, view.latest_at, view.present_at, view.recording
+    ));
+    if let Some((revision, between)) = past.uncertain {
+        let after = between.after.map_or_else(|| "an unknown time".into(), text);
+        output::note(&format!("revision {revision} came between {after} and {}", text(between.by)));
+    }
+    output.set_past(view);
+    let keys = past.keys.into_iter().map(|(key, entry)| key_value(key, entry));
+    Ok(Session::through(Frozen::new(past.moment.revision, keys)))
+}
+
+fn key_value(key: String, entry: RecordedEntry) -> KeyValue {
+    let entry = entry.into_entry();
+    KeyValue {
+        key: key.into_bytes(),
+        value: entry.value,
+        create_revision: entry.create_revision,
+        mod_revision: entry.mod_revision,
+        version: entry.version,
+        lease: entry.lease,
+    }
+}
+
+fn millis_text(millis: i64) -> Option<String> {
+    jiff::Timestamp::from_millisecond(millis).ok().map(|time| format!("{time:.3}"))
+}

@@ -1,0 +1,191 @@
+//! The command asks a recording: it answers about the past as it answered then.
+
+use crate::contract::fleet::{FLEET, fill};
+use serde_json::Value;
+use std::path::Path;
+use tests::etcd::Etcd;
+use tests::host::{CommandOutput, Host};
+use tests::recording::RecordingObserver;
+
+/// Every verb that reads the store once.
+const READS: [&str; 27] = [
+    "status",
+    "hosts",
+    "hosts list --all --sort verdict",
+    "hosts --role web --verdict failed",
+    "unaccounted",
+    "why",
+    "why web-1",
+    "logs web-1",
+    "events",
+    "events web-1",
+    "verify_hosts 43 web-1 web-2",
+    "get_failures --hosts",
+    "get_failures --group --show_warnings",
+    "check_single_version -v 43",
+    "hosts_at_version 43",
+    "running_versions",
+    "current_version",
+    "rollout status",
+    "rollout history",
+    "rollout queue",
+    "freezes",
+    "claims",
+    "policy show",
+    "plan 44",
+    "services list",
+    "services show web --checks",
+    "check_puppet --hostname web-1",
+];
+
+/// Lines of an answer that tell of the moment itself.
+const ABOUT_THE_MOMENT: [&str; 2] = ["the past: ", "revision "];
+
+fn ask(operator: &Host, arguments: &str, more: &[&str]) -> CommandOutput {
+    let words: Vec<&str> = arguments.split(' ').chain(more.iter().copied()).collect();
+    operator.command(&words, "")
+}
+
+/// Asks for JSON. Of an answer about the past, returns that of the verb. Alarms are not
+/// compared, and no values that are not recorded.
+fn json(operator: &Host, arguments: &str, more: &[&str]) -> (i32, Value) {
+    let more = [more, &["-o", "json"]].concat();
+    let result = ask(operator, arguments, &more);
+    let mut value: Value =
+        serde_json::from_str(&result.out).unwrap_or_else(|error| panic!("{arguments}: {error}: {result:?}"));
+    if let Some(answer) = value.get_mut("answer") {
+        value = answer.take();
+        assert!(arguments != "status" || value["alarms"].is_null(), "alarms are in no key");
+    }
+    if let Value::Object(fields) = &mut value {
+        fields.remove("alarms");
+        let events = fields.get_mut("events").and_then(Value::as_array_mut);
+        let is_of_values = |event: &&mut Value| {
+            event["key"].as_str().is_some_and(|key| key.starts_with("/orchestrate/config/"))
+        };
+        events.into_iter().flatten().filter(is_of_values).for_each(|event| {
+            event["new_value"] = Value::Null;
+            event["old_value"] = Value::Null;
+        });
+    }
+    (result.code, value)
+}
+
+fn of_recording<'a>(directory: &'a Path, at: &'a str) -> [&'a str; 4] {
+    ["--recording", directory.to_str().expect("text"), "--at", at]
+}
+
+#[test]
+fn a_question_about_the_past_is_answered_as_it_was_then() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let recorder = RecordingObserver::start(&etcd.endpoints());
+    let operator = Host::new("operator", &etcd.endpoints());
+    let run = |arguments: &str| {
+        let result = ask(&operator, arguments, &[]);
+        assert_eq!(result.code, 0, "{arguments}: {result:?}");
+    };
+    fill(&store, &FLEET);
+    store.put(
+        "/available_services/web/web-1",
+        r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"],"port":80}"#,
+    );
+    store.put("/orchestrate/health/web/web-1", "passing");
+    // Each act, and what was answered after it.
+    let acts = [
+        "freeze --hostname web-1 --reason test",
+        "hosts decommission lost-1",
+        "drain web-1 --reason disk --force",
+    ];
+    let mut answers: Vec<(i64, &str, (i32, Value))> = Vec::new();
+    for act in std::iter::once(None).chain(acts.map(Some)) {
+        act.into_iter().for_each(run);
+        let revision = store.revision();
+        answers.extend(READS.map(|verb| (revision, verb, json(&operator, verb, &[]))));
+        assert_eq!(store.revision(), revision, "reading changes nothing");
+    }
+    let last = store.put("/orchestrate/freezes/fleet", "not readable");
+    recorder.wait_for(last);
+    let away = Host::new("elsewhere", &["http://127.0.0.1:1".to_owned()]);
+    for (revision, verb, expected) in &answers {
+        let at = revision.to_string();
+        let found = json(&away, verb, &of_recording(&recorder.directory, &at));
+        assert_eq!(&found, expected, "{verb} at {revision}");
+    }
+    // Asking about the past leaves nothing behind for questions about the present.
+    assert!(!away.state().join("current_version").exists());
+    assert!(!away.state().join("seen_stores").exists());
+}
+
+#[test]
+fn an_answer_about_the_past_says_which_moment_and_what_it_does_not_know() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let recorder = RecordingObserver::start(&etcd.endpoints());
+    fill(&store, &FLEET);
+    let revision = store.put("/current_version", "43");
+    recorder.wait_for(revision);
+    let away = Host::new("elsewhere", &["http://127.0.0.1:1".to_owned()]);
+    let directory = recorder.directory.as_path();
+    let at = revision.to_string();
+    let result = ask(&away, "current_version", &of_recording(directory, &at));
+    assert_eq!((result.code, result.out.as_str()), (0, "43\n"), "{result:?}");
+    let first = result.err.lines().next().unwrap_or_default().to_owned();
+    assert!(
+        first.starts_with(ABOUT_THE_MOMENT[0]) && first.contains(&format!("/{at}, reached by ")),
+        "{first}"
+    );
+    let more = [&of_recording(directory, &at)[..], &["--now", "2030-01-01T00:00:00Z", "-o", "json"]].concat();
+    let result = ask(&away, "status", &more);
+    let shown: Value = serde_json::from_str(&result.out).expect("JSON");
+    assert_eq!(shown["past"]["present_at"], "2030-01-01T00:00:00.000Z");
+    assert_eq!(shown["past"]["recording"], directory.to_str().expect("text"));
+    assert!(shown["past"]["moment"].as_str().expect("text").ends_with(&format!("/{at}")), "{shown}");
+    // The whole moment can be given back, and gives the same bytes.
+    let moment = shown["past"]["moment"].as_str().expect("text").to_owned();
+    let again =
+        [&of_recording(directory, &moment)[..], &["--now", "2030-01-01T00:00:00Z", "-o", "json"]].concat();
+    assert_eq!(ask(&away, "status", &again).out, result.out);
+    let check = |arguments: &str, at: &str, code: i32, message: &str| {
+        let result = ask(&away, arguments, &of_recording(directory, at));
+        assert_eq!(result.code, code, "{arguments} {at}: {result:?}");
+        assert!(result.err.contains(message), "{arguments} {at}: {result:?}");
+    };
+    let later = (revision + 1000).to_string();
+    check("status", &later, 2, &format!("revision {later} is not recorded"));
+    check("status", "2020-01-01T00:00:00Z", 2, "is not recorded: recorder ");
+    check("status", "yesterday", 64, "\"yesterday\" is no moment: name a revision (1234)");
+    for (verb, why) in [
+        ("trigger_update 44", "this one does not"),
+        ("hosts decommission web-1", "this one does not"),
+        ("claims release web-1 --reason x", "this one does not"),
+        ("ping", "this one does not"),
+        ("status --watch", "waits for changes"),
+        ("rollout status --watch", "waits for changes"),
+        ("rollout status --wait 1s", "waits for changes"),
+        ("verify_hosts 43 web-1 --wait 1s", "waits for changes"),
+        ("events --follow", "waits for changes"),
+        ("wait_for web", "waits for changes"),
+        ("logs --this-host", "are not recorded"),
+        ("values list", "are not recorded"),
+        ("values get x", "are not recorded"),
+    ] {
+        check(verb, &at, 64, why);
+    }
+    let nowhere = directory.join("nowhere");
+    let result = ask(&away, "status", &of_recording(&nowhere, "5"));
+    assert!(result.code == 2 && result.err.contains("No such file or directory"), "{result:?}");
+    let result = ask(&away, "status", &["--at", "5"]);
+    assert!(result.code == 64 && result.err.contains("--recording <DIRECTORY>"), "{result:?}");
+    // A flipped bit is said, and nothing is answered.
+    recorder.observer.signal(rustix::process::Signal::STOP);
+    let segments = archive::recording::Directory::new(directory);
+    for name in segments.names().expect("a recording") {
+        let path = segments.path_of(&name);
+        let mut bytes = std::fs::read(&path).expect("read");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).expect("written");
+    }
+    check("status", &at, 2, "it is damaged at byte");
+}
