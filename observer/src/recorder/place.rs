@@ -126,16 +126,16 @@ impl Place {
         let end = segment.last_revision();
         // Another recorder may be further.
         let went_back = own.is_some() && snapshot.revision < end;
-        if went_back || snapshot.revision >= end && self.is_another_history(&segment, snapshot) {
+        if went_back || snapshot.revision >= end && self.is_another_history(segment, snapshot) {
             return new();
         }
         Ok(FoundBranch { branch: newest, continues: own.is_some() && snapshot.revision == end })
     }
 
     /// True if a key that has not changed since the end of a segment was another one then.
-    fn is_another_history(&self, segment: &Segment, snapshot: &KeySnapshot) -> bool {
+    fn is_another_history(&self, segment: Segment, snapshot: &KeySnapshot) -> bool {
         let end = segment.last_revision();
-        let (then, concealer) = (segment.at(end).unwrap_or_default(), self.concealer());
+        let (then, concealer) = (segment.into_keys_at(end).unwrap_or_default(), self.concealer());
         let mut unchanged = snapshot.entries.iter().filter(|(_, entry)| entry.mod_revision <= end);
         unchanged.any(|(key, entry)| {
             let now = concealer.recorded(key, entry);

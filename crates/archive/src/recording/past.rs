@@ -10,7 +10,6 @@ use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
 
 /// Where segments are kept.
 pub trait Source {
@@ -107,7 +106,7 @@ fn list(moments: &[Moment]) -> String {
 /// A segment that covers the moment.
 struct Found {
     name: SegmentName,
-    segment: Rc<Segment>,
+    segment: Segment,
     revision: i64,
     between: Between,
     uncertain: Option<(i64, Between)>,
@@ -167,37 +166,31 @@ impl Recording {
 
 /// Returns what all of these say, if they agree.
 fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, RecordingError> {
+    let not_recorded =
+        |nearest| Err(RecordingError::NotRecorded(NotRecorded { at: at.to_string(), nearest }));
     let mut found = found.into_iter();
-    let first = found.next().and_then(|first| Some((first.segment.at(first.revision)?, first)));
-    let Some((keys, first)) = first else {
-        let nearest = NotRecorded { at: at.to_string(), nearest: problems };
-        return Err(RecordingError::NotRecorded(nearest));
+    let Some(Found { name, segment, revision, between, uncertain }) = found.next() else {
+        return not_recorded(problems);
     };
-    let moment = |of: &Found| Moment { branch: of.name.branch.clone(), revision: of.revision };
-    let mut segments = vec![first.name.clone()];
+    let recorded_with = segment.header.program.clone();
+    let Some(keys) = segment.into_keys_at(revision) else { return not_recorded(problems) };
+    let moment = |name: &SegmentName, revision| Moment { branch: name.branch.clone(), revision };
+    let mut segments = vec![name.clone()];
     for other in found {
-        let others = other.segment.at(other.revision).unwrap_or_default();
+        let others = other.segment.into_keys_at(other.revision).unwrap_or_default();
         if let Some(key) = contradiction(&keys, &others) {
-            return Err(if other.name.branch == first.name.branch {
-                let revision = first.revision;
-                let between = Box::new((first.name, other.name));
+            return Err(if other.name.branch == name.branch {
+                let between = Box::new((name, other.name));
                 RecordingError::Contradiction { key, revision, between }
             } else {
-                let moments = vec![moment(&first), moment(&other)];
+                let moments = vec![moment(&name, revision), moment(&other.name, other.revision)];
                 RecordingError::Ambiguous { at: at.to_string(), moments }
             });
         }
         segments.push(other.name);
     }
-    Ok(Past {
-        moment: moment(&first),
-        between: first.between,
-        uncertain: first.uncertain,
-        keys,
-        recorded_with: first.segment.header.program.clone(),
-        segments,
-        problems,
-    })
+    let moment = moment(&name, revision);
+    Ok(Past { moment, between, uncertain, keys, recorded_with, segments, problems })
 }
 
 /// Returns a key about which the two disagree.
@@ -213,7 +206,7 @@ fn contradiction(
 }
 
 /// Reads a segment.
-fn load(name: &SegmentName, source: &impl Source) -> Result<Rc<Segment>, String> {
+fn load(name: &SegmentName, source: &impl Source) -> Result<Segment, String> {
     let bytes = source.load(name).map_err(|why| format!("{name}: {why}"))?;
     let segment = Segment::read(&bytes).map_err(|error: SegmentError| format!("{name}: {error}"))?;
     let header = &segment.header;
@@ -221,7 +214,7 @@ fn load(name: &SegmentName, source: &impl Source) -> Result<Rc<Segment>, String>
     if named != (&header.lineage, header.epoch, &header.branch, &header.recorder, header.revision) {
         return Err(format!("{name}: it is another segment than its name says"));
     }
-    Ok(Rc::new(segment))
+    Ok(segment)
 }
 
 /// What one recorder says: the moment, or why it does not know. The outer error is a segment that cannot be used.

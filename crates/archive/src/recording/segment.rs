@@ -145,16 +145,16 @@ impl Segment {
     }
 
     /// Returns all keys at a revision; `None` if the segment does not cover it.
-    pub fn at(&self, revision: i64) -> Option<BTreeMap<String, RecordedEntry>> {
+    pub fn into_keys_at(self, revision: i64) -> Option<BTreeMap<String, RecordedEntry>> {
         if !(self.header.revision..=self.last_revision()).contains(&revision) {
             return None;
         }
-        let mut keys = self.keys.clone();
-        let changes = self.steps.iter().take_while(|step| step.revision <= revision);
-        for (key, entry) in changes.flat_map(|step| &step.changes) {
+        let mut keys = self.keys;
+        let changes = self.steps.into_iter().take_while(|step| step.revision <= revision);
+        for (key, entry) in changes.flat_map(|step| step.changes) {
             match entry {
-                Some(entry) => _ = keys.insert(key.clone(), entry.clone()),
-                None => _ = keys.remove(key),
+                Some(entry) => _ = keys.insert(key, entry),
+                None => _ = keys.remove(&key),
             }
         }
         Some(keys)
@@ -169,7 +169,8 @@ fn damaged(at: usize, why: impl Into<String>) -> SegmentError {
 #[derive(Default)]
 struct Reader {
     header: Option<Header>,
-    keys: BTreeMap<String, RecordedEntry>,
+    /// The keys at the beginning, in order.
+    keys: Vec<(String, RecordedEntry)>,
     steps: Vec<Step>,
     /// The frames, as an index has to name them.
     frames: Vec<FrameLine>,
@@ -225,10 +226,10 @@ impl Reader {
             let (key, entry) = change(parse(line, at)?, at)?;
             let entry = entry.filter(|entry| entry.mod_revision <= revision);
             let entry = entry.ok_or_else(|| damaged(at, format!("{key:?} is newer than the segment")))?;
-            if self.keys.last_key_value().is_some_and(|(before, _)| *before >= key) {
+            if self.keys.last().is_some_and(|(before, _)| *before >= key) {
                 return Err(damaged(at, format!("{key:?} is out of order")));
             }
-            self.keys.insert(key, entry);
+            self.keys.push((key, entry));
         }
         Ok(())
     }
@@ -284,7 +285,7 @@ impl Reader {
             // What follows is the beginning of a frame.
             None => false,
         };
-        Ok(Segment { header, keys: self.keys, steps: self.steps, closed })
+        Ok(Segment { header, keys: self.keys.into_iter().collect(), steps: self.steps, closed })
     }
 }
 

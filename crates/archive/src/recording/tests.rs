@@ -205,7 +205,7 @@ proptest! {
             Ok(segment) => {
                 prop_assert!(!segment.closed);
                 let last = segment.last_revision();
-                let keys = segment.at(last).unwrap();
+                let keys = segment.clone().into_keys_at(last).unwrap();
                 let entries: Entries = keys.into_iter().map(|(key, entry)| (key, entry.into_entry())).collect();
                 prop_assert_eq!(&entries, &history.states[last as usize]);
                 // Also if what follows was never written.

@@ -44,6 +44,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         match words[0] {
             "fill" => fill(words[1], number(2)).await,
             "reports" => reports(words[1], number(2)).await,
+            "update" => update(words[1], number(2)).await,
             "results" => results(words[1], number(2)).await,
             "propagation" => {
                 let pause = Duration::from_millis(number(5) as u64);
@@ -233,13 +234,7 @@ async fn reports(endpoint: &str, hosts: usize) {
         step: StepName::new(name).expect("a name"),
         took: Span(Duration::from_secs(seconds)),
     };
-    let report = Report {
-        installed: Version::new("1").ok(),
-        durations: vec![step(StepPhase::Apply, "packages", 80), step(StepPhase::Validate, "http", 4)],
-        log: std::iter::repeat_n("a line of the output of a step", 50).collect(),
-        ..Report::idle(EpochSeconds(1), Token::new("w").expect("a token"))
-    };
-    let report = codec::write(&report);
+    let report = report_of("1", 1, step);
     let report = report.as_str();
     let names: Vec<String> = (0..hosts).map(|n| format!("h{n:06}")).collect();
     for chunk in names.chunks(20) {
@@ -252,6 +247,47 @@ async fn reports(endpoint: &str, hosts: usize) {
         });
         let operations: Vec<TxnOp> = operations.collect();
         client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
+    }
+}
+
+/// Returns a report of about 2 KiB.
+fn report_of(version: &str, at: i64, step: impl Fn(StepPhase, &str, u64) -> StepDuration) -> String {
+    codec::write(&Report {
+        installed: Version::new(version).ok(),
+        durations: vec![step(StepPhase::Apply, "packages", 80), step(StepPhase::Validate, "http", 4)],
+        log: (0..50).map(|line| format!("line {line} of the output of a step at {at}")).collect(),
+        ..Report::idle(EpochSeconds(at), Token::new("w").expect("a token"))
+    })
+}
+
+/// Updates hosts of [`fill`] from version 1 to 2 as they do it: each with a transaction at the start and one at the end.
+async fn update(endpoint: &str, hosts: usize) {
+    let client = connect(endpoint).await;
+    let step = |phase, name: &str, seconds| StepDuration {
+        phase,
+        step: StepName::new(name).expect("a name"),
+        took: Span(Duration::from_secs(seconds)),
+    };
+    client.kv_client().put("/current_version", "2", None).await.expect("written");
+    let done = r#"{"format":1,"at":2,"version":"2","code":0,"reason":""}"#;
+    for n in 0..hosts {
+        let name = format!("h{n:06}");
+        let at = i64::try_from(n).expect("few");
+        let key = |prefix: &str| format!("{prefix}{name}");
+        let start = [
+            TxnOp::put(key("/orchestrate/reports/"), report_of("1", at, step), None),
+            TxnOp::delete(key("/status/validation/success/"), None),
+            TxnOp::delete(key("/running_version/1/"), None),
+        ];
+        let end = [
+            TxnOp::put(key("/orchestrate/reports/"), report_of("2", at + 80, step), None),
+            TxnOp::put(key("/status/validation/success/"), done, None),
+            TxnOp::put(key("/running_version/2/"), "2", None),
+            TxnOp::put(key("/orchestrate/announced/"), "2", None),
+        ];
+        for operations in [start.to_vec(), end.to_vec()] {
+            client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
+        }
     }
 }
 

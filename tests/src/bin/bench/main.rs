@@ -12,6 +12,7 @@ mod measure;
 mod names;
 mod observer;
 mod processes;
+mod recording;
 mod report;
 mod rollout;
 mod second_bare;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 15] = [
+            let parts: [Part; 16] = [
                 ("command", fleet::commands),
                 ("status", fleet::status),
                 ("propagation", fleet::propagation),
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
                 ("limited", limits::limited),
                 ("plan", rollout::plan),
                 ("observer", observer::observer),
+                ("recording", recording::recording),
                 ("solo", solo::solo),
                 ("names", names::names),
                 ("catalog", catalog::catalog),

@@ -6,10 +6,11 @@ use crate::report::Report;
 use crate::solo::Server;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const HOSTS: &str = "10000";
+pub(crate) const HOSTS: &str = "10000";
 /// What readers ask for, in turn.
 const PAGES: [&str; 8] = [
     "/",
@@ -31,7 +32,7 @@ const MIRROR_ROUNDS: usize = 9;
 const LOAD_TIME: Duration = Duration::from_secs(20);
 
 /// A process that ends when this is dropped.
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -42,7 +43,7 @@ impl Drop for Process {
 }
 
 /// Sends a request to an observer that is open to local users; returns the body if the answer is a success.
-fn get(address: &str, path: &str) -> Option<String> {
+pub(crate) fn get(address: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
@@ -100,7 +101,7 @@ fn mirrors(store: &Server) -> [Mirrored; 2] {
 }
 
 /// Returns the revision that an observer shows.
-fn shown_revision(address: &str) -> i64 {
+pub(crate) fn shown_revision(address: &str) -> i64 {
     let health = get(address, "/v1/health").unwrap_or_default();
     let health: serde_json::Value = serde_json::from_str(&health).unwrap_or_default();
     health["revision"].as_i64().unwrap_or_default()
@@ -130,18 +131,8 @@ pub(crate) fn observer(report: &mut Report) {
     );
 
     let directory = tempfile::tempdir().expect("a directory");
-    let [port] = tests::process::free_ports();
-    let address = format!("127.0.0.1:{port}");
-    let settings = directory.path().join("observer.toml");
-    let text = format!(
-        "state_directory = {:?}\n[store]\nendpoints = [{:?}]\n[http]\nlisten = {address:?}\nopen_to_local_users = true\n[log]\nlevel = \"warn\"\n",
-        directory.path(),
-        store.endpoint
-    );
-    std::fs::write(&settings, text).expect("written");
-    let mut command = Command::new(beside("orchestrate-observer"));
     let began = Instant::now();
-    let observer = Process(command.arg("--config").arg(&settings).spawn().expect("the observer"));
+    let (observer, address) = start(&store, directory.path(), "");
     wait(Duration::from_secs(60), || get(&address, "/v1/health"));
     let took = began.elapsed();
     let memory = resident_mebibytes(&observer.0);
@@ -166,6 +157,20 @@ pub(crate) fn observer(report: &mut Report) {
         200.0,
     );
     under_load(report, &store, &address, &observer);
+}
+
+/// Starts an observer that is open to local users, with its state in a directory. Returns its address.
+pub(crate) fn start(store: &Server, directory: &Path, tables: &str) -> (Process, String) {
+    let [port] = tests::process::free_ports();
+    let address = format!("127.0.0.1:{port}");
+    let settings = directory.join("observer.toml");
+    let text = format!(
+        "state_directory = {directory:?}\n[store]\nendpoints = [{:?}]\n[http]\nlisten = {address:?}\nopen_to_local_users = true\n[log]\nlevel = \"warn\"\n{tables}",
+        store.endpoint
+    );
+    std::fs::write(&settings, text).expect("written");
+    let mut command = Command::new(beside("orchestrate-observer"));
+    (Process(command.arg("--config").arg(&settings).spawn().expect("the observer")), address)
 }
 
 /// Compares the verdicts after one change with those of the whole fleet anew.
