@@ -4,8 +4,8 @@
 //! Text from the store was written by others, so control characters never reach a terminal.
 
 use crate::exit::{Exit, Failure};
-use crate::past::PastView;
 use anyhow::Context;
+use archive::recording::PastView;
 use etcd_session::StoreError;
 use planning::text::{Text, clean, cut_to};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -6,6 +6,7 @@
 //!
 //! This file is long because each event may change all of one state.
 
+use crate::clock::now;
 use crate::freshness::Freshness;
 use crate::observed::{Moment, Observed, SharedFleet};
 use crate::probe::{Probe, Reading};
@@ -318,10 +319,16 @@ impl Follower {
             if before.is_some() && before != self.identity {
                 tracing::warn!("the identity of the store changed; everything is read again");
                 if let Some(recorder) = &mut self.recorder {
-                    recorder.note_lost("the identity of the store changed");
+                    recorder.note_other_history("the identity of the store changed");
                 }
                 self.session.begin_history(reached, 0);
                 return self.read_again();
+            }
+            if before.is_none()
+                && self.identity.is_some()
+                && let Some(recorder) = &mut self.recorder
+            {
+                recorder.note_identity();
             }
             self.tell_recorder(advance);
         }
@@ -354,6 +361,9 @@ impl Follower {
                 bytes = pending,
                 "a part of the store could not be followed; everything is read again"
             );
+            if let Some(recorder) = &mut self.recorder {
+                recorder.note_lost("a part of the store could not be followed");
+            }
             self.read_again();
         }
     }
@@ -394,7 +404,7 @@ impl Follower {
         };
         self.fleet.change(|observed| {
             if let Some(observed) = observed.as_mut().filter(|o| o.fleet.verdicts().values().any(waits)) {
-                observed.find_deadlocks();
+                observed.find_deadlocks(now());
             }
         });
     }

@@ -18,7 +18,7 @@ mod token;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
-use http::{Certificate, CookieSigner, TlsListener};
+use http::{Certificate, CookieSigner, ShownData, TlsListener};
 use incidents::KeptIncidents;
 use metrics::RecorderMetrics;
 use notify::{Notifier, NotifyMetrics};
@@ -32,6 +32,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// How long the recorder may need to close its segment.
+const RECORDER_END: Duration = Duration::from_secs(5);
 /// How long open requests may delay the end.
 const HTTP_DRAIN: Duration = Duration::from_secs(2);
 
@@ -63,16 +65,18 @@ pub async fn run(
     let notifications = NotifyMetrics::default();
     let mut shown_metrics =
         metrics::all(fleet.clone(), incidents.clone(), &notifications, certificate.clone());
+    let recorded = settings.recorder.as_ref().map(|recorder| recorder.directory.clone());
     let (recorder, recording) = match settings.recorder {
         Some(recorder) => {
-            let recorded = RecorderMetrics::default();
-            recorded.register(&mut shown_metrics);
-            recorder::start(recorder, &settings.state_directory, recorded)
+            let of_recorder = RecorderMetrics::default();
+            of_recorder.register(&mut shown_metrics);
+            recorder::start(recorder, &settings.state_directory, of_recorder)
                 .map(|(feed, thread)| (Some(feed), Some(thread)))?
         }
         None => (None, None),
     };
-    let (own, shown) = ((address.ip(), own_names), (fleet.clone(), shown_metrics));
+    let shown = ShownData { fleet: fleet.clone(), metrics: shown_metrics, recording: recorded };
+    let own = (address.ip(), own_names);
     match certificate {
         Some(certificate) => {
             tasks.spawn(certificate.clone().watch());
@@ -101,7 +105,9 @@ pub async fn run(
     // The follower ends, and with it what it tells the recorder.
     tasks.shutdown().await;
     if let Some(recording) = recording {
-        let _ = tokio::task::spawn_blocking(|| recording.join()).await;
+        // A disk that hangs must not keep the process.
+        let ended = tokio::task::spawn_blocking(|| recording.join());
+        let _ = tokio::time::timeout(RECORDER_END, ended).await;
     }
     ended
 }

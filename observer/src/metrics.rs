@@ -58,8 +58,8 @@ impl RecorderMetrics {
     pub(crate) fn register(&self, all: &mut Registry) {
         let help = "Revision of the store up to which the recording is on the disk";
         all.register("observer_recorded_revision", help, self.revision.clone());
-        let help = "How often the recording could not be written";
-        all.register("observer_recording_failures", help, self.gaps.clone());
+        let help = "Gaps of the recording: how often changes before a segment are missing";
+        all.register("observer_recording_gaps", help, self.gaps.clone());
     }
 }
 

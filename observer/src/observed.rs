@@ -1,6 +1,5 @@
 //! What the observer knows: everything in the store at one revision, and the fleet that follows from it.
 
-use crate::clock::now;
 use catalog::{View, catalog_from_store};
 use etcd_session::Assembly;
 use planning::fleet::{Fleet, FleetTarget};
@@ -9,6 +8,7 @@ use schema::keys::{Key, Prefix};
 use schema::names::Token;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
 use std::collections::BTreeSet;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
@@ -56,10 +56,10 @@ impl Observed {
         }
     }
 
-    /// Looks for deadlocks.
-    pub(crate) fn find_deadlocks(&mut self) {
+    /// Looks for deadlocks at a time.
+    pub(crate) fn find_deadlocks(&mut self, now: EpochSeconds) {
         let catalog = self.catalog.take().unwrap_or_else(|| catalog_of(self.found()));
-        self.fleet.find_deadlocks(&catalog, now());
+        self.fleet.find_deadlocks(&catalog, now);
         self.catalog = catalog.into();
     }
 

@@ -31,7 +31,9 @@
   addEventListener('hashchange', signIn);
   signIn();
   const main = by('main');
-  if (!by('freshness')) return;
+  // A moment of the past does not change.
+  const isPast = by('past') !== null;
+  if (!isPast && !by('freshness')) return;
 
   // The last event of the stream, and when it came. Some clocks stand still while the machine sleeps.
   let seen = null;
@@ -104,7 +106,7 @@
     put(waiting);
     waiting = null;
   }
-  by('news').addEventListener('click', () => {
+  by('news')?.addEventListener('click', () => {
     by('news').hidden = true;
     if (waiting) put(waiting);
     waiting = null;
@@ -209,7 +211,7 @@
     }
   }
   document.addEventListener('visibilitychange', () => {
-    if (!document.hidden) refresh();
+    if (!document.hidden && !isPast) refresh();
   });
 
   // A cell for each host of a group, the exceptions first.
@@ -295,6 +297,7 @@
   });
   decorate();
   showTime();
+  if (isPast) return;
   setInterval(() => {
     showAge();
     showTime();

@@ -280,7 +280,7 @@ fn what_a_receiver_needs_is_checked_at_the_start() {
         format!("[notify.webhooks.a]\nurl = \"http://127.0.0.1:1/\"\nsecret_files = [{:?}]\n", path(key))
     };
     for (notify, expected) in [
-        (webhook("open.key"), "open.key: every user may read or write it; its mode must be 0640 or less"),
+        (webhook("open.key"), "open.key: every user may read it"),
         (webhook("short.key"), "short.key: it must hold whsec_ and 24 to 64 bytes in base64"),
         (webhook("no.key"), "no.key: No such file or directory"),
         (format!("[notify.commands.a]\nrun = [{:?}]\n", path("page")), "page is writable by others"),

@@ -189,3 +189,77 @@ fn an_answer_about_the_past_says_which_moment_and_what_it_does_not_know() {
     }
     check("status", &at, 2, "it is damaged at byte");
 }
+
+#[test]
+fn the_observer_shows_the_past_that_it_recorded() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let recorder = RecordingObserver::start(&etcd.endpoints());
+    let observer = &recorder.observer;
+    fill(&store, &FLEET);
+    let then =
+        store.put("/available_services/web/web-1", r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"]}"#);
+    let operator = Host::new("operator", &etcd.endpoints());
+    for act in ["hosts decommission lost-1", "freeze --reason later"] {
+        let result = ask(&operator, act, &[]);
+        assert_eq!(result.code, 0, "{act}: {result:?}");
+    }
+    recorder.wait_for(store.revision());
+    let at = then.to_string();
+    for (path, verb) in [
+        ("/v1/status", "status"),
+        ("/v1/hosts", "hosts"),
+        ("/v1/hosts/lost-1", "why lost-1"),
+        ("/v1/services/web", "services show web"),
+        ("/v1/failures", "get_failures --group --show_warnings"),
+        ("/v1/events", "events"),
+    ] {
+        let shown = observer.get(&format!("{path}?at={at}"));
+        assert_eq!(shown.code, 200, "{path}: {shown:?}");
+        assert_eq!(shown.age(), None, "the past has no age");
+        let result =
+            ask(&operator, verb, &[&of_recording(&recorder.directory, &at)[..], &["-o", "json"]].concat());
+        let expected: Value = serde_json::from_str(&result.out).expect("JSON");
+        assert_eq!(shown.json(), expected, "{path}");
+    }
+    // Of the present, the host is gone.
+    assert_eq!(observer.get("/v1/hosts/lost-1").code, 404);
+    let page = |path: &str| observer.get(path).body;
+    let now = page("/events");
+    assert!(now.contains("href=\"/?at=") && now.contains("see then"), "{now}");
+    let past = page(&format!("/hosts?role=web&at={at}"));
+    let shown = observer.get(&format!("/v1/status?at={at}")).json();
+    let moment = shown["past"]["moment"].as_str().expect("text");
+    let parameter = format!("at={}", moment.replace('/', "%2F"));
+    for expected in [
+        "<body class=\"past\">",
+        &format!("<p id=\"past\">the past: {moment}, "),
+        "<a href='/hosts?role=web'>back to now</a>",
+        &format!("href=\"/rollouts?{parameter}\""),
+        &format!("<input type=\"hidden\" name=\"at\" value=\"{moment}\">"),
+        &format!("href=\"/hosts/web-1?{parameter}\""),
+    ] {
+        assert!(past.contains(expected), "{expected}: {past}");
+    }
+    // An exact search stays in the moment as well.
+    let found = observer.get(&format!("/search?q=web-1&{parameter}"));
+    assert_eq!(
+        (found.code, found.headers["location"].as_str()),
+        (303, format!("/hosts/web-1?{parameter}").as_str())
+    );
+    assert!(!past.contains("id=\"freshness\""), "{past}");
+    for (path, code, why) in [
+        ("/v1/status?at=999999", 404, "revision 999999 is not recorded"),
+        ("/v1/status?at=yesterday", 400, "is no moment"),
+        ("/v1/stream?at=5", 400, "unknown parameter \"at\""),
+        ("/metrics?at=5", 200, "orchestrate_fleet_revision"),
+    ] {
+        let refused = observer.get(path);
+        assert_eq!(refused.code, code, "{path}: {refused:?}");
+        assert!(refused.body.contains(why), "{path}: {refused:?}");
+    }
+    let without = tests::observer::Observer::of(&etcd.endpoints());
+    let refused = without.get("/v1/status?at=5");
+    assert!(refused.code == 400 && refused.body.contains("does not record"), "{refused:?}");
+    assert!(!without.get("/events").body.contains("see then"));
+}

@@ -10,11 +10,10 @@ use super::store::StoreVerb;
 use super::{CatalogVerb, ConfigVerb, ControlVerb, StateVerb, UpdateVerb, Verb};
 use crate::exit::Failure;
 use crate::output::{self, Output};
-use crate::past::{PastQuestion, PastView};
+use crate::past::PastQuestion;
 use anyhow::anyhow;
 use archive::recording::{At, Directory, RecordedEntry, Recording};
 use etcd_session::Session;
-use schema::time::EpochSeconds;
 use solo_etcd::frozen::{Frozen, KeyValue};
 
 /// Refuses a verb that does not read the store once: the past neither changes nor can be changed.
@@ -96,27 +95,10 @@ pub(super) fn open(question: &PastQuestion, output: &mut Output) -> Result<Sessi
     let past = Recording::new(names).at(&at, &source);
     let past = past.map_err(|error| Failure::cannot_tell(format!("--recording {name}: {error}")))?;
     past.problems.iter().for_each(|problem| output::warn(problem));
-    let now = now.unwrap_or(EpochSeconds(past.between.by.div_euclid(1000)));
+    let now = now.unwrap_or_else(|| past.present());
     context::set_now(now);
-    let text = |millis: i64| millis_text(millis).unwrap_or_else(|| format!("{millis} ms"));
-    let view = PastView {
-        moment: past.moment.to_string(),
-        earliest_at: past.between.after.map(text),
-        latest_at: text(past.between.by),
-        present_at: text(now.0.saturating_mul(1000)),
-        recording: name.to_string(),
-        recorded_by: past.recorded_with.clone(),
-        answered_by: env!("CARGO_PKG_VERSION").to_owned(),
-        next_revision: past.uncertain.map(|(revision, _)| revision),
-    };
-    output::note(&format!(
-        "the past: {}, reached by {}; it counts as {} now; from {}",
-        view.moment, view.latest_at, view.present_at, view.recording
-    ));
-    if let Some((revision, between)) = past.uncertain {
-        let after = between.after.map_or_else(|| "an unknown time".into(), text);
-        output::note(&format!("revision {revision} came between {after} and {}", text(between.by)));
-    }
+    let view = past.view(now, &name.to_string(), env!("CARGO_PKG_VERSION"));
+    output::note(&view.sentence());
     output.set_past(view);
     let keys = past.keys.into_iter().map(|(key, entry)| key_value(key, entry));
     Ok(Session::through(Frozen::new(past.moment.revision, keys)))
@@ -132,8 +114,4 @@ fn key_value(key: String, entry: RecordedEntry) -> KeyValue {
         version: entry.version,
         lease: entry.lease,
     }
-}
-
-fn millis_text(millis: i64) -> Option<String> {
-    jiff::Timestamp::from_millisecond(millis).ok().map(|time| format!("{time:.3}"))
 }

@@ -4,7 +4,7 @@ use super::parameters::{
     EventsParameters, HostsParameters, Parameters, read_checks, read_filter, read_none, refused,
 };
 use super::shared::{Seen, Shared};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::response::Response;
 use http_server::ErrorResponse;
 use planning::fleet::views::{
@@ -23,7 +23,7 @@ use schema::verdict::WaitingOn;
 type Answer = Result<Response, ErrorResponse>;
 
 /// The state of the fleet.
-pub(super) async fn status(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn status(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let alarms = shared.fleet.alarms();
     let view = move |seen: Seen<'_>| {
@@ -34,14 +34,14 @@ pub(super) async fn status(State(shared): State<Shared>, Query(parameters): Quer
 }
 
 /// What failed, by host and by cause.
-pub(super) async fn failures(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn failures(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let view = |seen: Seen<'_>| Ok(FailuresView::of(seen.fleet(), seen.revision()));
     shared.answer("failures".into(), view).await
 }
 
 /// The hosts.
-pub(super) async fn hosts(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn hosts(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     let HostsParameters { filter, order, all } = HostsParameters::read(&parameters)?;
     let view = move |seen: Seen<'_>| {
         let mut view = HostsView::new(seen.fleet(), all, seen.revision());
@@ -54,7 +54,7 @@ pub(super) async fn hosts(State(shared): State<Shared>, Query(parameters): Query
 
 /// Why a host is as it is.
 pub(super) async fn host(
-    State(shared): State<Shared>,
+    shared: Shared,
     Path(host): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Answer {
@@ -80,17 +80,14 @@ pub(super) fn host_view(seen: &Seen<'_>, host: &HostName) -> Result<HostView, St
 }
 
 /// The keys of hosts that do not fit together.
-pub(super) async fn unaccounted(
-    State(shared): State<Shared>,
-    Query(parameters): Query<Parameters>,
-) -> Answer {
+pub(super) async fn unaccounted(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     let filter = read_filter(&parameters)?;
     let view = move |seen: Seen<'_>| Ok(UnaccountedView::new(seen.fleet(), &filter, seen.revision()));
     shared.answer(format!("unaccounted {parameters:?}"), view).await
 }
 
 /// What keeps hosts waiting for services.
-pub(super) async fn waits(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn waits(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let view = |seen: Seen<'_>| {
         Ok(RootsView::new(&WaitGraph::of(seen.fleet(), seen.catalog(), seen.now), seen.revision()))
@@ -99,7 +96,7 @@ pub(super) async fn waits(State(shared): State<Shared>, Query(parameters): Query
 }
 
 /// The services.
-pub(super) async fn services(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn services(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let view = |seen: Seen<'_>| Ok(ServicesView::new(seen.catalog(), seen.revision()));
     shared.answer("services".into(), view).await
@@ -107,7 +104,7 @@ pub(super) async fn services(State(shared): State<Shared>, Query(parameters): Qu
 
 /// The hosts of a service.
 pub(super) async fn service(
-    State(shared): State<Shared>,
+    shared: Shared,
     Path(service): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Answer {
@@ -138,7 +135,7 @@ pub(super) fn service_view(
 }
 
 /// How far the rollout of the desired version is.
-pub(super) async fn rollout(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn rollout(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let view = |seen: Seen<'_>| {
         let present = PresentRollout::find(seen.found()).map_err(|why| why.to_string())?;
@@ -148,7 +145,7 @@ pub(super) async fn rollout(State(shared): State<Shared>, Query(parameters): Que
 }
 
 /// Who did what.
-pub(super) async fn events(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn events(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     let wanted = EventsParameters::read(&parameters)?;
     shared
         .answer(format!("events {parameters:?}"), move |seen: Seen<'_>| Ok(events_view(&seen, &wanted)))

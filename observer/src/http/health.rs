@@ -5,7 +5,7 @@ use super::shared::{Shared, with_age};
 use crate::incidents::STALE_AFTER;
 use crate::observed::{FoundIncidents, Moment, SharedFleet};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use http_server::ErrorResponse;
@@ -61,7 +61,7 @@ impl HealthView {
 
 /// Answers with 200 if what is shown is fresh, else with 503.
 pub(super) async fn health(
-    State(shared): State<Shared>,
+    shared: Shared,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;
@@ -114,7 +114,7 @@ impl From<OpenIncident> for IncidentView {
 
 /// The open incidents.
 pub(super) async fn incidents(
-    State(shared): State<Shared>,
+    shared: Shared,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;

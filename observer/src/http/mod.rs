@@ -4,12 +4,14 @@
 //! of the observer's own names. The time and size of requests and answers are bounded (`http-server`).
 
 mod access;
+mod asked_past;
 mod cookie;
 mod fleet;
 mod health;
 mod openapi;
 mod pages;
 mod parameters;
+mod past;
 mod session;
 mod shared;
 mod stream;
@@ -22,17 +24,19 @@ use crate::observed::SharedFleet;
 use crate::token::Accepted;
 use access::{Access, SESSION_PATH, add_headers, require_access};
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use etcd_session::random_token;
 use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, Source, require_own_name};
+use past::{PastMoments, show_past};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use shared::Shared;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -70,16 +74,24 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
     ]
 }
 
+/// What the server shows.
+pub(crate) struct ShownData {
+    pub(crate) fleet: Arc<SharedFleet>,
+    pub(crate) metrics: Registry,
+    /// The directory of the recording, if the observer records.
+    pub(crate) recording: Option<PathBuf>,
+}
+
 /// Serves until `stop` is true. `tokens` are those that are accepted, with what signs their cookies; `None` if everybody on
 /// this machine may look.
 pub(crate) async fn serve(
     source: impl Source,
     (address, names): (IpAddr, Vec<String>),
     tokens: Option<(Accepted, CookieSigner)>,
-    (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
+    shown: ShownData,
     stop: watch::Receiver<bool>,
 ) {
-    let router = router(address, names, tokens, (fleet, shown_metrics), stop.clone());
+    let router = router(address, names, tokens, shown, stop.clone());
     http_server::serve(source, LIMITS, |_| (), router, stop).await;
 }
 
@@ -87,13 +99,22 @@ fn router(
     address: IpAddr,
     names: Vec<String>,
     tokens: Option<(Accepted, CookieSigner)>,
-    (fleet, shown_metrics): (Arc<SharedFleet>, Registry),
+    ShownData { fleet, metrics, recording }: ShownData,
     stop: watch::Receiver<bool>,
 ) -> Router {
     let own = OwnNames { address, names, refusal: (StatusCode::MISDIRECTED_REQUEST, FOREIGN_NAME) };
-    let shown_metrics = Arc::new(shown_metrics);
+    let shown_metrics = Arc::new(metrics);
     let instance = random_token().to_string().into();
-    let shared = Shared { fleet, answers: AnswerCache::with_rest(REST), stop, instance, shown_metrics };
+    let moments = Arc::new(PastMoments::new(recording));
+    let shared = Shared {
+        fleet,
+        answers: AnswerCache::with_rest(REST),
+        stop,
+        instance,
+        shown_metrics,
+        has_past: moments.exist(),
+        past: None,
+    };
     let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
     routes()
         .into_iter()
@@ -102,6 +123,7 @@ fn router(
         .fallback(|| async {
             (StatusCode::NOT_FOUND, "there is no such path; /v1/openapi.json lists them\n")
         })
+        .layer(from_fn_with_state((moments, shared.clone()), show_past))
         .layer(from_fn_with_state(Arc::new(Access::new(tokens)), require_access))
         .layer(from_fn_with_state(Arc::new(own), require_own_name))
         .layer(from_fn(add_headers))
@@ -110,7 +132,7 @@ fn router(
 }
 
 /// Shows all metrics in the format that the client accepts.
-async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+async fn metrics(shared: Shared, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let format = MetricsFormat::accepted(accept);
     let encoding = tokio::task::spawn_blocking(move || {

@@ -12,11 +12,12 @@ use http_server::{ErrorResponse, json_body};
 pub(super) const DESCRIPTION: &str = include_str!("openapi.json");
 
 /// The schemas by the names under which the description refers to them.
-pub(super) const SCHEMAS: [(&str, &str); 10] = [
+pub(super) const SCHEMAS: [(&str, &str); 11] = [
     ("events.json", include_str!("../../../docs/schema/events.json")),
     ("get_failures.json", include_str!("../../../docs/schema/get_failures.json")),
     ("hosts-list.json", include_str!("../../../docs/schema/hosts-list.json")),
     ("names.json", include_str!("../../../docs/schema/names.json")),
+    ("past.json", include_str!("../../../docs/schema/past.json")),
     ("rollout-status.json", include_str!("../../../docs/schema/rollout-status.json")),
     ("services-list.json", include_str!("../../../docs/schema/services-list.json")),
     ("services-show.json", include_str!("../../../docs/schema/services-show.json")),

@@ -1,8 +1,12 @@
 //! What all handlers share, and how they answer.
 
+use super::asked_past::AskedPast;
 use crate::clock::now;
 use crate::observed::{Moment, Observed, SharedFleet};
+use archive::recording::PastView;
 use axum::body::Bytes;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use catalog::View;
@@ -12,6 +16,7 @@ use prometheus_client::registry::Registry;
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use serde::Serialize;
+use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -26,12 +31,34 @@ pub(super) struct Shared {
     pub(super) instance: Arc<str>,
     /// All metrics.
     pub(super) shown_metrics: Arc<Registry>,
+    /// True if moments of the past can be shown.
+    pub(super) has_past: bool,
+    /// The moment of the past that is shown; `None` for the present.
+    pub(super) past: Option<AskedPast>,
+}
+
+impl FromRequestParts<Shared> for Shared {
+    type Rejection = Infallible;
+
+    /// Returns the present, or the moment of the past that the request is about.
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<AskedPast>().map_or_else(|| state.clone(), |wanted| state.at(wanted)))
+    }
+}
+
+/// An answer about the past, as the command gives it.
+#[derive(Serialize)]
+struct AboutPast<'a, T> {
+    past: &'a PastView,
+    answer: T,
 }
 
 /// What a view is made of.
 pub(super) struct Seen<'a> {
     observed: &'a Observed,
     pub(super) now: EpochSeconds,
+    /// True if moments of the past can be shown.
+    pub(super) has_past: bool,
 }
 
 impl Seen<'_> {
@@ -61,6 +88,11 @@ const IS_VIEW: u8 = b'v';
 const IS_NOTHING: u8 = b'n';
 
 impl Shared {
+    /// Returns the same data at a moment of the past.
+    fn at(&self, wanted: &AskedPast) -> Self {
+        Self { fleet: wanted.past.fleet.clone(), past: Some(wanted.clone()), ..self.clone() }
+    }
+
     /// Answers with a view of the fleet, or with 404 and the reason why there is none.
     ///
     /// The header `Age` is the time in whole seconds for which changes of the store may be missing in the answer (RFC 9111,
@@ -70,7 +102,15 @@ impl Shared {
         question: String,
         view: impl FnOnce(Seen<'_>) -> Result<V, String> + Send + 'static,
     ) -> Result<Response, ErrorResponse> {
-        let json = |seen: Seen<'_>| serde_json::to_vec(&view(seen)?).map_err(|error| error.to_string());
+        let past = self.past.clone();
+        let json = move |seen: Seen<'_>| {
+            let answer = view(seen)?;
+            let json = match &past {
+                Some(wanted) => serde_json::to_vec(&AboutPast { past: &wanted.past.view, answer }),
+                None => serde_json::to_vec(&answer),
+            };
+            json.map_err(|error| error.to_string())
+        };
         let (body, moment) = self.rendered(question, json).await?;
         Ok(with_age(moment, json_body(body)))
     }
@@ -89,12 +129,13 @@ impl Shared {
         if moment.revision == 0 {
             return Err(self.not_read_yet());
         }
-        let fleet = self.fleet.clone();
+        let (fleet, has_past) = (self.fleet.clone(), self.has_past);
+        let present = self.past.as_ref().map(|wanted| wanted.past.present);
         // The answer may be newer than its moment, but never older.
         let render = move || {
             let observed = fleet.read();
             let view = match &*observed {
-                Some(observed) => render(Seen { observed, now: now() }),
+                Some(observed) => render(Seen { observed, now: present.unwrap_or_else(now), has_past }),
                 None => Err("the store has not been read yet".into()),
             };
             let (mut bytes, body) = match view {
@@ -105,7 +146,8 @@ impl Shared {
             bytes
         };
         // An answer does not outlast the history that it is about.
-        let question = format!("{} {question}", moment.history);
+        let past = self.past.as_ref().map(|wanted| &wanted.past.view);
+        let question = format!("{} {past:?} {question}", moment.history);
         let (mut body, moment): (Bytes, Moment) = self.answers.cached_body(moment, question, render).await?;
         let kind = body.split_to(1);
         if kind[..] == [IS_NOTHING] {

@@ -7,7 +7,7 @@ use super::parameters::{Parameters, read_none, refused_for_now};
 use super::shared::Shared;
 use crate::observed::Moment;
 use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Answers with a stream that ends when the client may not look any more.
 pub(super) async fn stream(
-    State(shared): State<Shared>,
+    shared: Shared,
     Extension(connection): Extension<Arc<Connection>>,
     Extension(granted): Extension<Granted>,
     Query(parameters): Query<Parameters>,

@@ -1,27 +1,33 @@
 //! What the follower of the store tells the recorder. Nothing here waits for it.
+//!
+//! What was seen is told only after a read of the store that began later has shown that the store was not restored: a watch
+//! may go on with a restored store before anybody notices.
 
 use super::times::Times;
 use archive::recording::Between;
 use etcd_session::{Advance, Change};
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 /// Time between two marks that the store is still at a revision.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
+/// Bytes of changes that wait for the recorder or for a read.
+const WAITING_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// What the recorder is told.
 #[derive(Debug)]
 pub(super) enum Observation {
     /// Everything, because it is not known how the store came there.
     Whole(Whole),
-    /// The changes of the next revision.
-    Revision(i64, Between, Vec<Change>),
-    /// The store was still at the last revision at this time, in milliseconds since 1970.
+    /// The changes of the next revision, and their length in bytes.
+    Revision { revision: i64, between: Between, changes: Vec<Change>, bytes: usize },
+    /// The store had not passed the last revision at this time, in milliseconds since 1970.
     Still(i64),
     /// Everything, for the next segment.
     Next(KeySnapshot, Between),
@@ -36,34 +42,43 @@ pub(super) struct Whole {
     pub(super) between: Between,
     /// True if the store was restored, so that this is another history.
     pub(super) is_restored: bool,
-    /// Why what was before it is missing.
+    /// Why what was before it is missing; `None` at the start.
     pub(super) gap: Option<String>,
 }
 
-/// What the recorder wants besides changes.
+/// What the recorder wants, and how much waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Wants(AtomicU8);
+pub(super) struct Wants {
+    /// It wants everything, because a segment is long enough.
+    next: AtomicBool,
+    /// It wants everything, because something could not be written or told.
+    whole: AtomicBool,
+    /// Something could not be told.
+    is_lost: AtomicBool,
+    bytes: AtomicUsize,
+}
 
 impl Wants {
-    const NEXT: u8 = 1;
-    const WHOLE: u8 = 2;
-
     /// Asks for everything, because a segment is long enough.
     pub(super) fn ask_for_next(&self) {
-        let _ = self.0.compare_exchange(0, Self::NEXT, Ordering::Relaxed, Ordering::Relaxed);
+        self.next.store(true, Ordering::Relaxed);
     }
 
     /// Asks for everything, because what was told could not be written.
     pub(super) fn ask_for_whole(&self) {
-        self.0.store(Self::WHOLE, Ordering::Relaxed);
+        self.whole.store(true, Ordering::Relaxed);
     }
 
-    fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+    /// Asks for everything if something was lost. The recorder does so when nothing waits for it any more.
+    pub(super) fn note_idle(&self) {
+        if self.is_lost.swap(false, Ordering::Relaxed) {
+            self.ask_for_whole();
+        }
     }
 
-    fn take(&self) -> u8 {
-        self.0.swap(0, Ordering::Relaxed)
+    /// Notes that so many bytes wait no longer.
+    pub(super) fn note_taken(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -73,8 +88,14 @@ pub(crate) struct RecorderFeed {
     wants: Arc<Wants>,
     times: Times,
     is_restored: bool,
+    /// What follows belongs to another branch, and nothing is missing.
+    is_other_branch: bool,
     /// Why everything has to be told next; the reason is empty at the start.
     whole_because: Option<String>,
+    /// Nothing is told until the recorder asks for everything.
+    is_waiting: bool,
+    /// What waits for a read that began after it was seen.
+    unconfirmed: VecDeque<(Instant, Observation)>,
     marked_at: Option<Instant>,
     has_ended: bool,
 }
@@ -86,7 +107,10 @@ impl RecorderFeed {
             wants,
             times: Times::default(),
             is_restored: false,
+            is_other_branch: false,
             whole_because: Some(String::new()),
+            is_waiting: false,
+            unconfirmed: VecDeque::new(),
             marked_at: None,
             has_ended: false,
         }
@@ -97,16 +121,32 @@ impl RecorderFeed {
         self.has_ended
     }
 
-    /// Notes a read of the store that began at a time and showed a revision.
+    /// Notes a read of the store that began at a time and showed a revision of the same history.
     pub(crate) fn note_reading(&mut self, revision: i64, began: Instant) {
         self.times.note(revision, millis_at(began));
+        while self.unconfirmed.front().is_some_and(|(seen, _)| *seen < began) {
+            if let Some((_, observation)) = self.unconfirmed.pop_front() {
+                self.send(observation);
+            }
+        }
     }
 
     /// Notes that the store has another history, because it was restored.
     pub(crate) fn note_restored(&mut self) {
         self.is_restored = true;
+        self.note_other_history("the store was restored");
+    }
+
+    /// Notes that the store has another history. What was not confirmed may belong to either.
+    pub(crate) fn note_other_history(&mut self, why: &str) {
         self.times.clear();
-        self.note_lost("the store was restored");
+        self.forget_unconfirmed();
+        self.note_lost(why);
+    }
+
+    /// Notes that the store has an identity from now on, so that what follows belongs to another branch.
+    pub(crate) fn note_identity(&mut self) {
+        self.is_other_branch = true;
     }
 
     /// Notes that changes are missing.
@@ -114,67 +154,112 @@ impl RecorderFeed {
         self.whole_because = Some(why.to_owned());
     }
 
-    /// True if the recorder asks for everything, or if something is missing.
+    fn forget_unconfirmed(&mut self) {
+        let bytes = self.unconfirmed.drain(..).map(|(_, observation)| bytes_of(&observation)).sum();
+        self.wants.note_taken(bytes);
+    }
+
+    /// True if the recorder asks for everything, or if something is missing and it can be told.
     pub(crate) fn is_asked(&self) -> bool {
-        self.whole_because.is_some() || self.wants.is_any()
+        let whole = self.wants.whole.load(Ordering::Relaxed);
+        whole || !self.is_waiting && (self.whole_because.is_some() || self.wants.next.load(Ordering::Relaxed))
     }
 
     /// Tells how the store came to this snapshot.
     pub(crate) fn tell(&mut self, advance: Advance, snapshot: &KeySnapshot, identity: Option<&(Token, u64)>) {
+        if self.wants.whole.swap(false, Ordering::Relaxed) {
+            self.is_waiting = false;
+            if self.whole_because.is_none() {
+                self.note_lost("the recording could not be written");
+            }
+        }
+        if self.is_waiting {
+            return;
+        }
         if advance.is_listed && self.whole_because.is_none() {
             self.note_lost("the history of the store was compacted while it could not be followed");
         }
         let by = millis_at(Instant::now());
-        match self.wants.take() {
-            Wants::WHOLE => self.note_lost("the recording could not be written"),
-            Wants::NEXT if self.whole_because.is_none() => {
-                self.tell_revisions(advance.revisions, by);
-                let between = self.times.between(snapshot.revision, by);
-                self.send(Observation::Next(snapshot.clone(), between));
-                return;
+        let whole_because = self.whole_because.take();
+        let is_next = self.wants.next.swap(false, Ordering::Relaxed);
+        let is_other_branch = std::mem::take(&mut self.is_other_branch);
+        if whole_because.is_none() {
+            for (revision, changes) in advance.revisions {
+                let bytes = bytes_of_changes(&changes);
+                let between = self.times.between(revision, by);
+                self.add(Observation::Revision { revision, between, changes, bytes });
             }
-            _ => {}
         }
-        let Some(why) = self.whole_because.take() else { return self.tell_revisions(advance.revisions, by) };
-        let whole = Whole {
-            snapshot: snapshot.clone(),
-            identity: identity.cloned(),
-            between: self.times.between(snapshot.revision, by),
-            is_restored: std::mem::take(&mut self.is_restored),
-            gap: Some(why).filter(|why| !why.is_empty()),
-        };
-        self.send(Observation::Whole(whole));
-    }
-
-    fn tell_revisions(&mut self, revisions: Vec<(i64, Vec<Change>)>, by: i64) {
-        for (revision, changes) in revisions {
-            self.send(Observation::Revision(revision, self.times.between(revision, by), changes));
+        let between = self.times.between(snapshot.revision, by);
+        if whole_because.is_some() || is_other_branch {
+            let whole = Whole {
+                snapshot: snapshot.clone(),
+                identity: identity.cloned(),
+                between,
+                is_restored: std::mem::take(&mut self.is_restored),
+                gap: whole_because.filter(|why| !why.is_empty()),
+            };
+            self.add(Observation::Whole(whole));
+        } else if is_next {
+            self.add(Observation::Next(snapshot.clone(), between));
         }
     }
 
-    /// Tells that the store was still at its revision at the begin of a read.
+    /// Tells that the store had not passed its revision at the begin of a read.
     pub(crate) fn tell_still(&mut self, began: Instant) {
-        if self.whole_because.is_none() && self.marked_at.is_none_or(|at| at.elapsed() >= MARK_INTERVAL) {
+        let is_told = !self.is_waiting && self.whole_because.is_none();
+        if is_told && self.marked_at.is_none_or(|at| at.elapsed() >= MARK_INTERVAL) {
             self.marked_at = Some(Instant::now());
-            self.send(Observation::Still(millis_at(began)));
+            self.add(Observation::Still(millis_at(began)));
         }
+    }
+
+    /// Keeps an observation until a read confirms it.
+    fn add(&mut self, observation: Observation) {
+        if self.is_waiting {
+            return;
+        }
+        let bytes = bytes_of(&observation);
+        if self.wants.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > WAITING_MAX_BYTES {
+            self.wants.note_taken(bytes);
+            return self.wait_for_recorder();
+        }
+        self.unconfirmed.push_back((Instant::now(), observation));
     }
 
     fn send(&mut self, observation: Observation) {
-        let is_restored = matches!(&observation, Observation::Whole(whole) if whole.is_restored);
-        // After a loss, only everything helps.
-        if self.whole_because.is_some() {
-            return;
-        }
         match self.sender.try_send(observation) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                self.note_lost("the recorder was too slow");
-                self.is_restored |= is_restored;
+            Err(TrySendError::Full(lost)) => {
+                self.is_restored |= matches!(&lost, Observation::Whole(whole) if whole.is_restored);
+                self.wants.note_taken(bytes_of(&lost));
+                self.wait_for_recorder();
             }
             Err(TrySendError::Disconnected(_)) => self.has_ended = true,
         }
     }
+
+    /// Tells nothing more until the recorder has taken everything that waits for it.
+    fn wait_for_recorder(&mut self) {
+        let restored = |(_, waiting): &(Instant, Observation)| matches!(waiting, Observation::Whole(whole) if whole.is_restored);
+        self.is_restored |= self.unconfirmed.iter().any(restored);
+        self.forget_unconfirmed();
+        self.note_lost("the recorder was too slow");
+        self.is_waiting = true;
+        self.wants.is_lost.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns how much of what may wait an observation takes. Of those with everything few wait at a time.
+pub(super) fn bytes_of(observation: &Observation) -> usize {
+    match observation {
+        Observation::Revision { bytes, .. } => *bytes,
+        Observation::Whole(_) | Observation::Still(_) | Observation::Next(..) => 0,
+    }
+}
+
+fn bytes_of_changes(changes: &[Change]) -> usize {
+    changes.iter().map(|(key, entry)| key.len() + entry.as_ref().map_or(0, |entry| entry.value.len())).sum()
 }
 
 /// Returns a time of the recent past in milliseconds since 1970.

@@ -7,14 +7,14 @@ mod place;
 mod times;
 
 use crate::metrics::RecorderMetrics;
-use anyhow::{Context, Result};
 use archive::recording::{Between, Branch, Header, SEGMENT_MAX_BYTES, SegmentName, SegmentWriter};
-use feed::{Observation, Wants, Whole};
-use place::Place;
+use feed::{Observation, Wants, Whole, bytes_of};
+use place::{FoundBranch, Place};
 use planning::settings::RecorderSettings;
+use schema::snapshot::KeySnapshot;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
@@ -35,33 +35,50 @@ const WAITING_MAX: usize = 4096;
 /// Time between the two that enclose a revision, from which on it counts as learnt afterwards, in milliseconds.
 const CONTACT_MAX_MILLIS: i64 = 10_000;
 
-/// Starts the thread of the recorder. It ends after the feed is dropped, and closes its segment then.
+/// Starts the thread of the recorder. It ends after the feed is dropped, and closes its segment then. A directory that
+/// cannot be used is tried again, because the observer has more to do than to record.
 ///
 /// # Errors
-/// Returns an error if the directory cannot be used.
+/// Returns an error if the system has no more threads.
 pub(crate) fn start(
     settings: RecorderSettings,
     state_directory: &Path,
     metrics: RecorderMetrics,
-) -> Result<(RecorderFeed, JoinHandle<()>)> {
-    let name = settings.directory.display().to_string();
-    let place =
-        Place::open(settings, state_directory).with_context(|| format!("recorder.directory {name}"))?;
+) -> io::Result<(RecorderFeed, JoinHandle<()>)> {
     let (sender, receiver) = sync_channel(WAITING_MAX);
     let wants = Arc::new(Wants::default());
     let feed = RecorderFeed::new(sender, wants.clone());
-    let recorder = Recorder { place, metrics, wants, open: None, failed_at: None, pruned_at: None };
+    let recorder = Recorder {
+        settings,
+        state_directory: state_directory.to_owned(),
+        place: None,
+        metrics,
+        wants,
+        open: None,
+        latest: 0,
+        failed_at: None,
+        is_failing: false,
+        pruned_at: None,
+    };
     let thread =
         std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run(&receiver))?;
     Ok((feed, thread))
 }
 
 struct Recorder {
-    place: Place,
+    settings: RecorderSettings,
+    state_directory: PathBuf,
+    /// The directory, once it could be opened.
+    place: Option<Place>,
     metrics: RecorderMetrics,
     wants: Arc<Wants>,
     open: Option<OpenSegment>,
+    /// The latest time that was recorded. Times never go backwards, whatever the clock does.
+    latest: i64,
+    /// When it failed last, until it asks for everything.
     failed_at: Option<Instant>,
+    /// True if a failure was logged, and nothing could be recorded since.
+    is_failing: bool,
     pruned_at: Option<Instant>,
 }
 
@@ -74,6 +91,10 @@ struct OpenSegment {
     /// True if something was added since it was synced.
     is_dirty: bool,
     has_changes: bool,
+    /// Length from which on it is closed, in bytes.
+    closed_from: u64,
+    /// True if everything was asked for, for the next segment.
+    has_asked: bool,
 }
 
 impl Recorder {
@@ -81,11 +102,12 @@ impl Recorder {
         loop {
             match observations.recv_timeout(SYNC_INTERVAL) {
                 Ok(observation) => {
+                    self.wants.note_taken(bytes_of(&observation));
                     if let Err(error) = self.take(observation) {
                         self.fail(&error);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.wants.note_idle(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if let Err(error) = self.go_on() {
@@ -100,7 +122,7 @@ impl Recorder {
     fn take(&mut self, observation: Observation) -> io::Result<()> {
         match (observation, &mut self.open) {
             (Observation::Whole(whole), _) => self.begin(whole)?,
-            (Observation::Revision(revision, between, changes), Some(open)) => {
+            (Observation::Revision { revision, between, changes, .. }, Some(open)) => {
                 let is_afterwards = between.after.is_none_or(|after| between.by - after > CONTACT_MAX_MILLIS);
                 open.writer.change(revision, between, is_afterwards, &changes)?;
                 (open.is_dirty, open.has_changes) = (true, true);
@@ -112,8 +134,8 @@ impl Recorder {
             (Observation::Next(snapshot, between), Some(open)) => {
                 let branch = open.branch.clone();
                 self.close()?;
-                let (header, name) = self.header(branch, snapshot.revision, (between, true, None));
-                self.create(header, name, &snapshot)?;
+                let found = FoundBranch { branch, continues: true, restored: false, has_earlier: true };
+                self.create(&found, (between, None), &snapshot)?;
             }
             // It could not be written; everything will come.
             (_, None) => {}
@@ -125,57 +147,79 @@ impl Recorder {
     fn begin(&mut self, whole: Whole) -> io::Result<()> {
         self.close()?;
         let Whole { snapshot, identity, between, is_restored, gap } = whole;
-        let found = self.place.branch_of(identity, &snapshot, is_restored, between.by)?;
-        let kind = (between, found.continues, gap.filter(|_| !found.continues));
-        let (header, name) = self.header(found.branch, snapshot.revision, kind);
-        self.create(header, name, &snapshot)?;
-        tracing::info!(revision = snapshot.revision, "recording the store");
-        self.failed_at = None;
+        let place = self.place()?;
+        let latest = place.latest();
+        let found = place.branch_of(identity, &snapshot, is_restored, between.by)?;
+        self.latest = self.latest.max(latest);
+        let gap = gap.or_else(|| found.has_earlier.then(|| "the recorder did not run".to_owned()));
+        let gap = gap.filter(|_| !found.continues);
+        let revision = snapshot.revision;
+        match &gap {
+            Some(why) => {
+                self.metrics.gaps.inc();
+                tracing::warn!(revision, "the recording has a gap before this revision: {why}");
+            }
+            None => tracing::info!(revision, "recording the store"),
+        }
+        self.create(&found, (between, gap), &snapshot)?;
+        self.is_failing = false;
         Ok(())
     }
 
-    fn header(
-        &self,
-        branch: Branch,
-        revision: i64,
-        (between, continues, gap): (Between, bool, Option<String>),
-    ) -> (Header, SegmentName) {
-        let recorder = self.place.recorder().clone();
+    /// Returns the directory, which is opened first if it was not yet.
+    fn place(&mut self) -> io::Result<&Place> {
+        if self.place.is_none() {
+            let opened = Place::open(&self.settings, &self.state_directory);
+            self.place = Some(opened.map_err(|error| io::Error::other(format!("{error:#}")))?);
+        }
+        self.place.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn create(
+        &mut self,
+        FoundBranch { branch, continues, restored, .. }: &FoundBranch,
+        (between, gap): (Between, Option<String>),
+        snapshot: &KeySnapshot,
+    ) -> io::Result<()> {
+        let between = Between { by: between.by.max(self.latest), ..between };
+        let place = self.place()?;
+        let recorder = place.recorder().clone();
+        let name = SegmentName {
+            branch: branch.clone(),
+            recorder: recorder.clone(),
+            revision: snapshot.revision,
+            begun: between.by,
+        };
         let header = Header {
             format: 0,
             program: env!("CARGO_PKG_VERSION").into(),
             lineage: branch.lineage.clone(),
             epoch: branch.epoch,
             branch: branch.branch.clone(),
-            recorder: recorder.clone(),
-            revision,
+            recorder,
+            revision: snapshot.revision,
             keys: 0,
             between,
-            continues,
+            restored: *restored,
+            continues: *continues,
             gap,
             erased: Vec::new(),
         };
-        (header, SegmentName { branch, recorder, revision, begun: between.by })
-    }
-
-    fn create(
-        &mut self,
-        header: Header,
-        name: SegmentName,
-        snapshot: &schema::snapshot::KeySnapshot,
-    ) -> io::Result<()> {
-        let file = self.place.create(&name)?;
-        let mut writer = SegmentWriter::begin(file, header, snapshot, self.place.concealer())?;
+        let mut writer = SegmentWriter::begin(place.create(&name)?, header, snapshot, place.concealer())?;
         writer.flush()?;
         writer.file().sync_all()?;
         let now = Instant::now();
+        self.latest = between.by;
         self.open = Some(OpenSegment {
+            // Each segment has the keys at its beginning, so a short one is a waste.
+            closed_from: SEGMENT_MAX_BYTES.max(2 * writer.written()),
             writer,
-            branch: name.branch,
+            branch: branch.clone(),
             begun: now,
             synced: now,
             is_dirty: false,
             has_changes: false,
+            has_asked: false,
         });
         self.metrics.revision.set(snapshot.revision);
         Ok(())
@@ -187,17 +231,17 @@ impl Recorder {
             if open.is_dirty && open.synced.elapsed() >= SYNC_INTERVAL {
                 open.sync(&self.metrics)?;
             }
-            let is_long = open.writer.written() >= SEGMENT_MAX_BYTES || open.begun.elapsed() >= SEGMENT_TIME;
-            if is_long && open.has_changes {
+            let is_long = open.writer.written() >= open.closed_from || open.begun.elapsed() >= SEGMENT_TIME;
+            if is_long && open.has_changes && !open.has_asked {
+                open.has_asked = true;
                 self.wants.ask_for_next();
             }
-        } else if self.failed_at.is_some_and(|at| at.elapsed() >= RETRY_DELAY) {
-            self.failed_at = Some(Instant::now());
+        } else if self.failed_at.take_if(|at| at.elapsed() >= RETRY_DELAY).is_some() {
             self.wants.ask_for_whole();
         }
         if self.pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_INTERVAL) {
             self.pruned_at = Some(Instant::now());
-            self.place.prune();
+            self.place.iter().for_each(Place::prune);
         }
         Ok(())
     }
@@ -205,6 +249,7 @@ impl Recorder {
     fn close(&mut self) -> io::Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let revision = open.writer.revision();
+        self.latest = self.latest.max(open.writer.latest());
         open.writer.finish()?.sync_all()?;
         self.metrics.revision.set(revision);
         Ok(())
@@ -213,8 +258,7 @@ impl Recorder {
     /// Leaves the segment as it is. What was synced can be read.
     fn fail(&mut self, error: &io::Error) {
         self.open = None;
-        self.metrics.gaps.inc();
-        if self.failed_at.is_none() {
+        if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "the store cannot be recorded; it is tried again");
         }
         self.failed_at = Some(Instant::now());

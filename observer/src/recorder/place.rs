@@ -11,7 +11,7 @@ use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -42,17 +42,24 @@ pub(super) struct FoundBranch {
     pub(super) branch: Branch,
     /// True if the last segment of this recorder ends at the same revision.
     pub(super) continues: bool,
+    /// True if the branch begins because the store was restored.
+    pub(super) restored: bool,
+    /// True if this recorder has recorded the branch before.
+    pub(super) has_earlier: bool,
 }
 
 impl Place {
     /// Opens the directory, and closes segments that this recorder has left open.
-    pub(super) fn open(settings: RecorderSettings, state_directory: &Path) -> Result<Self> {
+    pub(super) fn open(settings: &RecorderSettings, state_directory: &Path) -> Result<Self> {
         let RecorderSettings { directory, keep } = settings;
-        create_directory(&directory)?;
+        create_directory(directory).with_context(|| format!("recorder.directory {}", directory.display()))?;
         let Identity { recorder, key } = identity(&state_directory.join("recorder.json"))?;
         let key = STANDARD_NO_PAD.decode(key).context("the key of the recorder")?;
-        let place = Self { directory: Directory::new(directory), keep, recorder, key };
-        place.rebuild()?;
+        let place = Self { directory: Directory::new(directory), keep: *keep, recorder, key };
+        if let Err(error) = place.rebuild() {
+            // What is whole in it can be read nevertheless.
+            tracing::warn!(%error, "the last segment of the recording cannot be closed");
+        }
         Ok(place)
     }
 
@@ -87,8 +94,9 @@ impl Place {
         let Some(rebuilt) = Segment::rebuild(&bytes) else { return Ok(()) };
         let path = self.directory.path_of(&last);
         let new = path.with_extension("new");
-        fs::write(&new, rebuilt)?;
-        File::open(&new)?.sync_all()?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&rebuilt)?;
+        file.sync_all()?;
         fs::rename(&new, &path)
     }
 
@@ -111,9 +119,13 @@ impl Place {
         let mut names: Vec<SegmentName> = names.collect();
         names.sort_by_key(|name| name.begun);
         let Some(newest) = names.last().map(|name| name.branch.clone()) else {
-            return Ok(FoundBranch { branch: of(token(FIRST_BRANCH)?), continues: false });
+            let branch = of(token(FIRST_BRANCH)?);
+            return Ok(FoundBranch { branch, continues: false, restored: false, has_earlier: false });
         };
-        let new = || Ok(FoundBranch { branch: of(token(&now.to_string())?), continues: false });
+        let new = || {
+            let branch = of(token(&now.to_string())?);
+            Ok(FoundBranch { branch, continues: false, restored: true, has_earlier: false })
+        };
         if is_restored {
             return new();
         }
@@ -122,14 +134,18 @@ impl Place {
         let last = own.or_else(|| names.iter().rev().find(of_branch));
         let segment = last.and_then(|name| Segment::read(&self.directory.load(name).ok()?).ok());
         // A segment that cannot be read shows nothing. A reader finds what contradicts it.
-        let Some(segment) = segment else { return Ok(FoundBranch { branch: newest, continues: false }) };
+        let has_earlier = own.is_some();
+        let Some(segment) = segment else {
+            return Ok(FoundBranch { branch: newest, continues: false, restored: false, has_earlier });
+        };
         let end = segment.last_revision();
         // Another recorder may be further.
-        let went_back = own.is_some() && snapshot.revision < end;
+        let went_back = has_earlier && snapshot.revision < end;
         if went_back || snapshot.revision >= end && self.is_another_history(segment, snapshot) {
             return new();
         }
-        Ok(FoundBranch { branch: newest, continues: own.is_some() && snapshot.revision == end })
+        let continues = has_earlier && snapshot.revision == end;
+        Ok(FoundBranch { branch: newest, continues, restored: false, has_earlier })
     }
 
     /// True if a key that has not changed since the end of a segment was another one then.
@@ -141,6 +157,13 @@ impl Place {
             let now = concealer.recorded(key, entry);
             then.get(key).is_none_or(|then| then.contradicts(&now))
         })
+    }
+
+    /// Returns the latest time in the last own segment, in milliseconds since 1970; 0 if there is none.
+    pub(super) fn latest(&self) -> i64 {
+        let last = self.own_names().ok().and_then(|mut own| own.pop());
+        let segment = last.and_then(|name| Segment::read(&self.directory.load(&name).ok()?).ok());
+        segment.map_or(0, |segment| segment.last_time())
     }
 
     /// Removes own segments whose end is older than what is kept, the oldest first, so that no hole appears.
@@ -214,6 +237,7 @@ mod tests {
             revision,
             keys: 0,
             between: Between { after: None, by: begun },
+            restored: false,
             continues: false,
             gap: None,
             erased: Vec::new(),
@@ -228,7 +252,7 @@ mod tests {
         fs::create_dir_all(&state).unwrap();
         let settings =
             RecorderSettings { directory: directory.join("recording"), keep: Duration::from_secs(60) };
-        Place::open(settings, &state).unwrap()
+        Place::open(&settings, &state).unwrap()
     }
 
     #[test]

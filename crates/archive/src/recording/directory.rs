@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Largest segment that is read, in bytes. Recorders close segments much earlier.
 const SEGMENT_FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
+/// A directory of the file system, if the recording has one of its own. Others cannot read it.
+const LOST_AND_FOUND: &str = "lost+found";
 /// Directories above a segment: those of the lineage, the epoch, the branch and the recorder.
 const LEVELS: usize = 4;
 
@@ -46,7 +48,7 @@ fn collect(directory: &Path, above: &str, names: &mut Vec<SegmentName>) -> io::R
         let path = if above.is_empty() { file } else { format!("{above}/{file}") };
         if path.split('/').count() > LEVELS {
             names.extend(SegmentName::read(&path));
-        } else if entry.file_type()?.is_dir() {
+        } else if entry.file_type()?.is_dir() && path != LOST_AND_FOUND {
             collect(&entry.path(), &path, names)?;
         }
     }

@@ -14,7 +14,7 @@ const LEVEL: i32 = 3;
 pub(super) const FRAME_BYTES: usize = 1024 * 1024;
 /// Longest lines of a frame that are read, in bytes. A store takes requests of 1.5 MiB, whose JSON is at most six
 /// times as long.
-const FRAME_MAX_BYTES: usize = 16 * 1024 * 1024;
+pub(super) const FRAME_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// What the lines of a frame are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

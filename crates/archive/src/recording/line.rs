@@ -39,6 +39,9 @@ pub struct Header {
     /// When the store was at this revision: it had not passed it before `after`, and had reached it at `by`.
     #[serde(flatten)]
     pub between: Between,
+    /// True if the branch begins here because the store was restored, so that earlier revisions of it may exist too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restored: bool,
     /// True if the segment continues the one before it of the same recorder, without a gap.
     pub continues: bool,
     /// Why changes before it were lost, for people.

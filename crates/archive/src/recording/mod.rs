@@ -34,6 +34,7 @@ mod past;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod view;
 mod writer;
 
 pub use at::{At, AtError};
@@ -43,5 +44,6 @@ pub use line::{Between, Erased, Header, Hidden};
 pub use moment::Moment;
 pub use name::{Branch, SegmentName};
 pub use past::{NotRecorded, Past, Recording, RecordingError, Source};
-pub use segment::{Change, RecordedEntry, RecordedValue, Segment, Step};
+pub use segment::{Change, NOT_RECORDED, RecordedEntry, RecordedValue, Segment, Step};
+pub use view::PastView;
 pub use writer::{Concealer, SEGMENT_MAX_BYTES, SegmentWriter};

@@ -8,7 +8,7 @@ use super::name::{Branch, SegmentName};
 use super::segment::{RecordedEntry, Segment};
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Where segments are kept.
@@ -60,13 +60,13 @@ pub enum RecordingError {
     /// No segment covers the moment.
     #[error("{0}")]
     NotRecorded(NotRecorded),
-    /// The revision exists in several histories, and they differ.
-    #[error("several histories have {at}: {}; name one of them", list(moments))]
+    /// What was asked for fits several histories, and they differ, or of some is not known what they held.
+    #[error("several histories have {at}: {}; name one of them", moments.join(", "))]
     Ambiguous {
         /// What was asked for.
         at: String,
-        /// The moments that fit.
-        moments: Vec<Moment>,
+        /// The moments that fit, and the histories of which it is not recorded.
+        moments: Vec<String>,
     },
     /// Two segments of one history contradict each other.
     #[error("two segments disagree about {key:?} at revision {revision}: {} and {}", between.0, between.1)]
@@ -97,10 +97,6 @@ impl fmt::Display for NotRecorded {
             false => write!(f, ": {}", self.nearest.join("; ")),
         }
     }
-}
-
-fn list(moments: &[Moment]) -> String {
-    moments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A segment that covers the moment.
@@ -135,6 +131,8 @@ impl Recording {
     pub fn at(&self, at: &At, source: &impl Source) -> Result<Past, RecordingError> {
         let mut found: Vec<Found> = Vec::new();
         let (mut nearest, mut problems) = (Vec::new(), Vec::new());
+        // Histories of which the moment is not recorded, though they may have it.
+        let mut unrecorded: BTreeSet<&Branch> = BTreeSet::new();
         for ((branch, recorder), names) in &self.recorders {
             let looked = match at {
                 At::Moment(moment) if moment.branch != *branch => continue,
@@ -145,8 +143,16 @@ impl Recording {
             };
             match looked {
                 Ok(Ok(one)) => found.push(one),
-                Ok(Err(why)) => nearest.push(format!("recorder {recorder} in {branch}: {why}")),
-                Err(problem) => problems.push(problem),
+                Ok(Err(why)) => {
+                    nearest.push(format!("recorder {recorder} in {branch}: {why}"));
+                    if fits(at, names, source) {
+                        unrecorded.insert(branch);
+                    }
+                }
+                Err(problem) => {
+                    problems.push(problem);
+                    unrecorded.insert(branch);
+                }
             }
         }
         // Of recorders that know different revisions before a time, the one that knows the newest is the nearest.
@@ -156,11 +162,41 @@ impl Recording {
         let newest: Vec<i64> = found.iter().map(|one| newest(&one.name.branch)).collect();
         let mut of_newest = newest.iter();
         found.retain(|one| of_newest.next() == Some(&one.revision));
-        if found.is_empty() {
+        let Some(first) = found.first() else {
             nearest.extend(problems);
             return Err(RecordingError::NotRecorded(NotRecorded { at: at.to_string(), nearest }));
+        };
+        let recorded: Vec<&Branch> = found.iter().map(|one| &one.name.branch).collect();
+        let mut others = unrecorded.into_iter().filter(|branch| !recorded.contains(branch)).peekable();
+        if others.peek().is_some() {
+            let moment = Moment { branch: first.name.branch.clone(), revision: first.revision };
+            let others = others.map(|branch| format!("{branch} (not recorded)"));
+            let moments = std::iter::once(moment.to_string()).chain(others).collect();
+            return Err(RecordingError::Ambiguous { at: at.to_string(), moments });
         }
         agreed(at, found, problems)
+    }
+}
+
+/// True if a history may have a moment that it has not recorded.
+fn fits(at: &At, names: &[SegmentName], source: &impl Source) -> bool {
+    let (Some(first), Some(last)) = (names.first(), names.last()) else { return false };
+    let last = match load(last, source) {
+        Ok(Some(last)) => last,
+        Ok(None) => return fits(at, &names[..names.len() - 1], source),
+        // One that cannot be read may have anything.
+        Err(_) => return true,
+    };
+    match at {
+        At::Time(time) => (first.begun..=last.last_time()).contains(time),
+        At::Moment(_) => false,
+        At::Revision(revision) => {
+            let is_inside = (first.revision..=last.last_revision()).contains(revision);
+            // A store goes on from the revision to which it was restored, and nobody sees the first ones.
+            let is_before = *revision < first.revision;
+            let is_restored = |first: Option<Segment>| first.is_some_and(|first| first.header.restored);
+            is_inside || is_before && load(first, source).is_ok_and(is_restored)
+        }
     }
 }
 
@@ -183,7 +219,8 @@ fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, Rec
                 let between = Box::new((name, other.name));
                 RecordingError::Contradiction { key, revision, between }
             } else {
-                let moments = vec![moment(&name, revision), moment(&other.name, other.revision)];
+                let moments = [moment(&name, revision), moment(&other.name, other.revision)];
+                let moments = moments.iter().map(ToString::to_string).collect();
                 RecordingError::Ambiguous { at: at.to_string(), moments }
             });
         }
@@ -205,16 +242,20 @@ fn contradiction(
     one.iter().find(differs).map(|(key, _)| key).or(missing).cloned()
 }
 
-/// Reads a segment.
-fn load(name: &SegmentName, source: &impl Source) -> Result<Segment, String> {
+/// Reads a segment. Returns `None` if its first keys are not complete, because it was just begun: it says nothing yet.
+fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>, String> {
     let bytes = source.load(name).map_err(|why| format!("{name}: {why}"))?;
-    let segment = Segment::read(&bytes).map_err(|error: SegmentError| format!("{name}: {error}"))?;
+    let segment = match Segment::read(&bytes) {
+        Ok(segment) => segment,
+        Err(SegmentError::Unfinished) => return Ok(None),
+        Err(error) => return Err(format!("{name}: {error}")),
+    };
     let header = &segment.header;
     let named = (&name.branch.lineage, name.branch.epoch, &name.branch.branch, &name.recorder, name.revision);
     if named != (&header.lineage, header.epoch, &header.branch, &header.recorder, header.revision) {
         return Err(format!("{name}: it is another segment than its name says"));
     }
-    Ok(segment)
+    Ok(Some(segment))
 }
 
 /// What one recorder says: the moment, or why it does not know. The outer error is a segment that cannot be used.
@@ -228,21 +269,58 @@ fn look_for_revision(revision: i64, names: &[SegmentName], source: &impl Source)
             None => "it has no segments".into(),
         }));
     };
-    let segment = load(name, source)?;
+    let Some(segment) = load(name, source)? else {
+        return look_for_revision(revision, &names[..later - 1], source);
+    };
     let last = segment.last_revision();
     if revision > last {
         return Ok(Err(match names.get(later) {
-            Some(next) => format!("nothing between the revisions {last} and {}", next.revision),
+            Some(next) => {
+                let gap = format!("nothing between the revisions {last} and {}", next.revision);
+                gap + &why_missing(next, source)
+            }
             None => format!("it ends with revision {last}"),
         }));
     }
+    let found = Found {
+        name: name.clone(),
+        between: time_of(revision, &segment),
+        segment,
+        revision,
+        uncertain: None,
+    };
+    Ok(Ok(first_seen(found, &names[..later], source)?))
+}
+
+/// Returns when a revision came, as a segment that covers it says. Of a mark, the first time counts. Two revisions in a row
+/// may have others between them in which nothing changed that this program keeps.
+fn time_of(revision: i64, segment: &Segment) -> Between {
     let begin = (segment.header.revision, segment.header.between);
     let steps = segment.steps.iter().map(|step| (step.revision, step.between));
-    // Two revisions in a row may have nothing between them that this program keeps.
-    let known = std::iter::once(begin).chain(steps).take_while(|(at, _)| *at <= revision);
-    // Of a mark, the first time counts.
-    let between = known.fold(begin, |before, known| if known.0 > before.0 { known } else { before }).1;
-    Ok(Ok(Found { name: name.clone(), segment, revision, between, uncertain: None }))
+    let known = steps.take_while(|(at, _)| *at <= revision);
+    known.fold(begin, |before, known| if known.0 > before.0 { known } else { before }).1
+}
+
+/// Returns the same moment from the segment in which it was first seen. Later ones begin with the revision at which the one
+/// before ended. `names` are those up to the one that was found.
+fn first_seen(mut found: Found, names: &[SegmentName], source: &impl Source) -> Result<Found, String> {
+    for name in names.iter().rev().skip(1) {
+        if found.segment.header.revision != found.revision {
+            break;
+        }
+        let Some(segment) = load(name, source)?.filter(|s| s.last_revision() == found.revision) else {
+            break;
+        };
+        let between = time_of(found.revision, &segment);
+        found = Found { name: name.clone(), segment, between, ..found };
+    }
+    Ok(found)
+}
+
+/// Returns the reason why something is missing before a segment, if it says one.
+fn why_missing(next: &SegmentName, source: &impl Source) -> String {
+    let gap = load(next, source).ok().flatten().and_then(|next| next.header.gap);
+    gap.map(|why| format!(" ({why})")).unwrap_or_default()
 }
 
 fn look_for_time(time: i64, names: &[SegmentName], source: &impl Source) -> Looked {
@@ -253,7 +331,9 @@ fn look_for_time(time: i64, names: &[SegmentName], source: &impl Source) -> Look
             None => "it has no segments".into(),
         }));
     };
-    let segment = load(name, source)?;
+    let Some(segment) = load(name, source)? else {
+        return look_for_time(time, &names[..later - 1], source);
+    };
     let mut known = (segment.header.revision, segment.header.between);
     let mut next = None;
     for step in &segment.steps {
@@ -278,17 +358,21 @@ fn look_for_time(time: i64, names: &[SegmentName], source: &impl Source) -> Look
         Some(next) => Some((next.revision, next.between)),
         None => {
             let end = segment.last_time();
-            let following = names.get(later).map(|next| Ok::<_, String>((next, load(next, source)?)));
-            match following.transpose()? {
-                _ if end == time => None,
+            let following = names
+                .get(later)
+                .map(|next| Ok::<_, String>(load(next, source)?.map(|segment| (next, segment))));
+            match following.transpose()?.flatten() {
+                // After a change, the next one may have come in the same millisecond.
+                _ if end == time && segment.steps.last().is_none_or(|step| step.changes.is_empty()) => None,
                 Some((_, next)) if next.header.continues && next.header.revision == known.0 => None,
                 Some((next, _)) => {
                     let (from, to) = (time_text(end), time_text(next.begun));
-                    return Ok(Err(format!("nothing from {from} to {to}")));
+                    return Ok(Err(format!("nothing from {from} to {to}") + &why_missing(next, source)));
                 }
                 None => return Ok(Err(format!("it ends at {}", time_text(end)))),
             }
         }
     };
-    Ok(Ok(Found { name: name.clone(), segment, revision: known.0, between: known.1, uncertain }))
+    let found = Found { name: name.clone(), segment, revision: known.0, between: known.1, uncertain };
+    Ok(Ok(first_seen(found, &names[..later], source)?))
 }

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// Greatest length of all lines of a segment, in bytes. The keys of a fleet of 10,000 hosts take 30 MiB.
 const LINES_MAX_BYTES: usize = 1024 * 1024 * 1024;
 
+/// What stands in the place of a value that is not recorded.
+pub const NOT_RECORDED: &str = "(not recorded)";
+
 /// The value of a key, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedValue {
@@ -37,11 +40,11 @@ pub struct RecordedEntry {
 }
 
 impl RecordedEntry {
-    /// Returns the entry of the store. A hidden value is the JSON of what is recorded of it.
+    /// Returns the entry of the store. In the place of a hidden value stands [`NOT_RECORDED`].
     pub fn into_entry(self) -> Entry {
         let value = match self.value {
             RecordedValue::Plain(value) => value,
-            RecordedValue::Hidden(hidden) => serde_json::to_vec(&hidden).unwrap_or_default(),
+            RecordedValue::Hidden(_) => NOT_RECORDED.into(),
         };
         Entry {
             value,
@@ -113,9 +116,9 @@ impl Segment {
     }
 
     /// Closes a segment whose recorder did not close it: keeps its whole frames, and adds the index. Returns `None` if it is
-    /// closed already, or if the keys at its beginning are not complete, so that nothing can be kept.
+    /// closed, also if it is damaged, or if the keys at its beginning are not complete, so that nothing can be kept.
     pub fn rebuild(bytes: &[u8]) -> Option<Vec<u8>> {
-        if !bytes.starts_with(BEGIN) || Self::read(bytes).is_ok_and(|segment| segment.closed) {
+        if !bytes.starts_with(BEGIN) || bytes.ends_with(END) {
             return None;
         }
         let (mut reader, mut end) = (Reader::default(), BEGIN.len());

@@ -98,6 +98,7 @@ impl History {
             revision: 0,
             keys: 0,
             between: Between { after: None, by: of.begun },
+            restored: false,
             continues,
             gap: None,
             erased: Vec::new(),
@@ -365,6 +366,49 @@ fn a_revision_of_two_histories_is_ambiguous_where_they_differ() {
         keys_at("lineage/1/second/7", &segments).unwrap_err(),
         "lineage/1/second/7 is not recorded: recorder r in lineage/1/second: it ends with revision 6"
     );
+}
+
+#[test]
+fn a_revision_that_another_history_may_have_is_ambiguous() {
+    let (history, mut segments) = (nine(), Segments::default());
+    history.record("r", &[(1, 9)], &mut segments, branch("first"));
+    // A history in whose gap the revision is.
+    history.record("r", &[(1, 2), (6, 7)], &mut segments, branch("gap"));
+    assert_eq!(
+        keys_at("4", &segments).unwrap_err(),
+        "several histories have revision 4: lineage/1/first/4, lineage/1/gap (not recorded); name one of them"
+    );
+    assert_eq!(keys_at("lineage/1/first/4", &segments).unwrap(), history.states[4]);
+    let at = super::at::time_text(4000);
+    assert!(matches!(ask(&at, &segments), Err(RecordingError::Ambiguous { .. })), "also by its time");
+    assert_eq!(keys_at("8", &segments).unwrap(), history.states[8], "so far the other one has not come");
+    // A history that began with a restoration: nobody saw its first revisions.
+    let mut segments = Segments::default();
+    history.record("r", &[(1, 9)], &mut segments, branch("first"));
+    let of_restored = name("restored", "r", 7);
+    let writer = history.begin(7, &of_restored, false);
+    let mut segment = Segment::read(&writer.finish().unwrap()).unwrap();
+    segment.header.restored = true;
+    let snapshot = KeySnapshot { revision: 7, raft_term: 1, entries: history.states[7].clone() };
+    let writer = SegmentWriter::begin(Vec::new(), segment.header, &snapshot, Concealer::new(b"key")).unwrap();
+    segments.0.insert(of_restored, writer.finish().unwrap());
+    assert!(keys_at("5", &segments).unwrap_err().contains("lineage/1/restored (not recorded)"));
+    assert_eq!(keys_at("9", &segments).unwrap(), history.states[9]);
+}
+
+#[test]
+fn a_revision_has_the_time_at_which_it_was_first_seen() {
+    let (history, mut segments) = (nine(), Segments::default());
+    history.record("r", &[(1, 4)], &mut segments, branch("b"));
+    // The recorder was started again twice, days later, and nothing had changed.
+    for (day, continues) in [(100_000, true), (200_000, true), (300_000, false)] {
+        let later = SegmentName { begun: day, ..name("b", "r", 4) };
+        segments
+            .0
+            .insert(later.clone(), history.segment((4, if continues { 4 } else { 9 }), &later, continues));
+        let past = ask("4", &segments).unwrap();
+        assert_eq!((past.between.by, past.segments[0].revision), (4000, 1), "{day}");
+    }
 }
 
 #[test]

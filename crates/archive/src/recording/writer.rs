@@ -1,8 +1,8 @@
 //! Writes a segment.
 
-use super::frame::{BEGIN, END, FRAME_BYTES, Kind, frame};
+use super::frame::{BEGIN, END, FRAME_BYTES, FRAME_MAX_BYTES, Kind, frame};
 use super::line::{Between, FORMAT, FrameLine, Header, Hidden, KeyLine, RevisionLine};
-use super::segment::{RecordedEntry, RecordedValue};
+use super::segment::{NOT_RECORDED, RecordedEntry, RecordedValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
@@ -19,9 +19,6 @@ pub const SEGMENT_MAX_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Digits of the hash of a hidden value.
 const HASH_DIGITS: usize = 16;
-
-/// What stands in an event in the place of a value that is not recorded.
-const NOT_RECORDED: &str = "(not recorded)";
 
 /// Hides the values that are not recorded: those of the keys under `/orchestrate/config/`, which may be secret, also in the
 /// events of who changed them.
@@ -57,20 +54,26 @@ impl Concealer {
 
     fn conceal(&self, key: &str, value: &[u8]) -> RecordedValue {
         if key.starts_with(&self.values) {
-            let tag = hmac::sign(&self.key, value);
-            let hash: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-            let hidden = Hidden { bytes: value.len() as u64, hash: hash[..HASH_DIGITS].to_owned() };
-            return RecordedValue::Hidden(hidden);
+            return self.hidden(value);
         }
-        let event = key.starts_with(&self.events).then(|| self.without_values(value)).flatten();
-        RecordedValue::Plain(event.unwrap_or_else(|| value.to_vec()))
+        let of_value = self.values.as_bytes();
+        if key.starts_with(&self.events) && value.windows(of_value.len()).any(|part| part == of_value) {
+            return self.without_values(value).map_or_else(|| self.hidden(value), RecordedValue::Plain);
+        }
+        RecordedValue::Plain(value.to_vec())
     }
 
-    /// Returns an event without the values of which it tells; `None` if it tells of none.
-    fn without_values(&self, event: &[u8]) -> Option<Vec<u8>> {
-        let mut event: Event = serde_json::from_slice(event).ok()?;
+    fn hidden(&self, value: &[u8]) -> RecordedValue {
+        let tag = hmac::sign(&self.key, value);
+        let hash: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        RecordedValue::Hidden(Hidden { bytes: value.len() as u64, hash: hash[..HASH_DIGITS].to_owned() })
+    }
+
+    /// Returns an event without the values of which it tells; `None` if it cannot be read.
+    fn without_values(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut event: Event = serde_json::from_slice(bytes).ok()?;
         if !event.what.starts_with(&self.values) {
-            return None;
+            return Some(bytes.to_vec());
         }
         [&mut event.from, &mut event.to].into_iter().flatten().for_each(|value| *value = NOT_RECORDED.into());
         serde_json::to_vec(&event).ok()
@@ -210,6 +213,11 @@ impl<W: Write> SegmentWriter<W> {
         self.open.last
     }
 
+    /// Returns the latest time in the segment, in milliseconds since 1970.
+    pub fn latest(&self) -> i64 {
+        self.latest.by
+    }
+
     /// Returns the length of the file so far, in bytes.
     pub fn written(&self) -> u64 {
         self.written
@@ -237,6 +245,9 @@ impl<W: Write> SegmentWriter<W> {
     }
 
     fn end_frame(&mut self, kind: Kind) -> io::Result<()> {
+        if self.lines.len() > FRAME_MAX_BYTES {
+            return Err(io::Error::other("a change is too large for a segment"));
+        }
         let frame = frame(kind, &self.lines)?;
         self.lines.clear();
         self.out.write_all(&frame)?;

@@ -1,5 +1,7 @@
 //! Puts what several feeds send together into one snapshot of the store, which moves from revision to revision. The
 //! snapshot is at a revision only when every feed has sent all changes up to it.
+//!
+//! This file is long because its tests need its inside.
 
 use super::feed::{Change, FeedEvent};
 use schema::reads::Keys;
@@ -84,6 +86,11 @@ impl Assembly {
             pending_bytes: 0,
             gives_revisions: false,
         }
+    }
+
+    /// Returns a snapshot that no feed moves on.
+    pub fn of(snapshot: KeySnapshot) -> Self {
+        Self { snapshot, ..Self::new([]) }
     }
 
     /// Gives each revision with its changes, which costs a copy of them.

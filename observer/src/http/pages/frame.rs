@@ -1,5 +1,6 @@
 //! What is around every page: the views, the search, and how fresh the page is.
 
+use super::links::with_moment;
 use crate::clock::now;
 use crate::http::health::{HealthView, health_of};
 use crate::http::shared::Shared;
@@ -50,6 +51,8 @@ struct Frame<'a> {
     /// The revision of the content.
     revision: Option<i64>,
     now: String,
+    /// The moment of the past that is shown, and the address of the same view of the present.
+    past: Option<(String, &'a str)>,
 }
 
 impl Frame<'_> {
@@ -94,8 +97,19 @@ pub(super) fn page(
         health: health_of(&shared.fleet, moment),
         revision: Some(moment.revision).filter(|revision| *revision > 0),
         now: rfc3339(now()).unwrap_or_default(),
+        past: shared.past.as_ref().map(|wanted| (wanted.past.view.sentence(), &*wanted.present_address)),
     };
     let Ok(begin) = frame.render() else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let (begin, content) = match &shared.past {
+        Some(wanted) => {
+            let (parameter, moment) = (wanted.parameter(), wanted.past.view.moment.as_str());
+            let content = String::from_utf8_lossy(&content);
+            let moved = [&*begin, &*content].map(|html| with_moment(html, &parameter, moment));
+            let [begin, content] = moved;
+            (begin, Bytes::from(content))
+        }
+        None => (begin, content),
+    };
     let parts = [Bytes::from(begin), content, Bytes::from_static(END.as_bytes())];
     let body = Body::from_stream(iter(parts.map(Ok::<_, Infallible>)));
     html(code, body)

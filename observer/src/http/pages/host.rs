@@ -145,7 +145,7 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
             &["Host", "Service", "How", "Since", "Reason"],
             view.maintenance.iter().map(super::now::maintenance_row),
         ),
-        super::events::table(("events", "Events"), events.iter().rev())
+        super::events::table(("events", "Events"), events.iter().rev(), seen.has_past)
             .json(super::table::with_parameters("/v1/events", [("host", host.as_str())])),
     ];
     tables.into_iter().filter(|table| !table.is_left_out()).collect()

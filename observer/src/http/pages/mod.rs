@@ -8,6 +8,7 @@ mod frame;
 mod groups;
 mod host;
 mod hosts;
+mod links;
 mod marks;
 mod now;
 mod rollouts;
@@ -23,7 +24,7 @@ pub(super) use sign_in::{address_of, from_other_site, own_address, sign_in, want
 use super::parameters::{EventsParameters, HostsParameters, Parameters, read_none, read_one, refused};
 use super::shared::{Seen, Shared};
 use askama::Template;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, get};
 use events::EventsPage;
@@ -75,7 +76,12 @@ async fn show<P: Send + 'static, T: Template>(
     frame::page(shared, view, content)
 }
 
-async fn now_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+/// Returns the page that says why a moment of the past cannot be shown.
+pub(super) fn refusal(shared: Shared, refusal: ErrorResponse) -> Response {
+    frame::page(&shared, View::new("", "The past"), Err(refusal))
+}
+
+async fn now_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let wanted = Grouping::read(&parameters);
     let alarms = shared.fleet.alarms();
     let incidents = shared.fleet.incidents().map(|found| found.open).unwrap_or_default();
@@ -88,33 +94,33 @@ async fn now_page(State(shared): State<Shared>, Query(parameters): Query<Paramet
     .await
 }
 
-async fn rollouts_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+async fn rollouts_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let none = read_none(&parameters);
     let view = View::new("/rollouts", "Rollouts");
     show(&shared, view, ("rollouts".into(), none), |seen, ()| Ok(RolloutsPage::new(seen))).await
 }
 
-async fn services_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+async fn services_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let none = read_none(&parameters);
     let view = View::new("/services", "Services");
     show(&shared, view, ("services".into(), none), |seen, ()| Ok(ServicesPage::new(seen))).await
 }
 
-async fn service_page(State(shared): State<Shared>, Path(name): Path<String>) -> Response {
+async fn service_page(shared: Shared, Path(name): Path<String>) -> Response {
     let service = ServiceName::new(name.as_str()).map_err(refused);
     let question = format!("service {name}");
     let content = |seen: &Seen<'_>, service| ServicePage::new(seen, &service);
     show(&shared, View::new("/services", &name), (question, service), content).await
 }
 
-async fn events_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+async fn events_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let wanted = EventsParameters::read(&without_empty(parameters));
     let question = format!("events {wanted:?}");
     let content = |seen: &Seen<'_>, wanted| Ok(EventsPage::new(seen, &wanted));
     show(&shared, View::new("/events", "Events"), (question, wanted), content).await
 }
 
-async fn hosts_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+async fn hosts_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let (causes, parameters): (Parameters, Parameters) =
         without_empty(parameters).into_iter().partition(|(name, _)| name == "cause");
     let wanted = HostsParameters::read(&parameters);
@@ -126,7 +132,7 @@ async fn hosts_page(State(shared): State<Shared>, Query(parameters): Query<Param
     show(&shared, View::new("", "Hosts"), (question, wanted), content).await
 }
 
-async fn host_page(State(shared): State<Shared>, Path(name): Path<String>) -> Response {
+async fn host_page(shared: Shared, Path(name): Path<String>) -> Response {
     let host = HostName::folded(&name).map_err(refused);
     let question = format!("host {name}");
     let content = |seen: &Seen<'_>, host| HostPage::new(seen, &host);
@@ -134,14 +140,15 @@ async fn host_page(State(shared): State<Shared>, Path(name): Path<String>) -> Re
 }
 
 /// Leads to the host or service with the name that was searched, or shows those that have it in their name.
-async fn search_page(State(shared): State<Shared>, Query(parameters): Query<Parameters>) -> Response {
+async fn search_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let text = read_one(&parameters, "q").map(|text| text.unwrap_or_default().trim().to_owned());
     let query = text.as_ref().map(Clone::clone).unwrap_or_default();
     let (fleet, wanted) = (shared.fleet.clone(), query.clone());
     // Another page may be made under the lock.
     let exact = tokio::task::spawn_blocking(move || search::exact(fleet.read().as_ref()?, &wanted)).await;
     if let Ok(Some(to)) = exact {
-        return Redirect::to(&to).into_response();
+        let at = shared.past.as_ref().map(|wanted| format!("?{}", wanted.parameter()));
+        return Redirect::to(&(to + &at.unwrap_or_default())).into_response();
     }
     let view = View { path: "", title: "Search", query: &query };
     show(&shared, view, (format!("search {query}"), text), |seen, text| Ok(SearchPage::new(seen, &text)))

@@ -97,7 +97,7 @@ impl NowPage {
             notes,
             rollout,
             tables: tables(&status, incidents, &FailuresView::of(fleet, revision)),
-            acts: super::events::table(("acts", "Last events"), last.iter().rev())
+            acts: super::events::table(("acts", "Last events"), last.iter().rev(), seen.has_past)
                 .or_say("The store has no events."),
             by: by.name().to_owned(),
             ways: ways(&hosts, *fill),

@@ -1,0 +1,162 @@
+//! The past: `at=MOMENT` in the query of a view. What was recorded of the moment becomes a fleet that does not change, and
+//! the same handlers show it.
+
+use super::asked_past::{AskedPast, PastFleet};
+use super::pages;
+use super::parameters::{refused, refused_for_now};
+use super::shared::Shared;
+use crate::clock::now;
+use crate::observed::{Moment, Observed, SharedFleet};
+use archive::recording::{At, Directory, Recording};
+use axum::extract::{Request, State};
+use axum::http::Uri;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use etcd_session::Assembly;
+use form_urlencoded::Serializer;
+use http_server::ErrorResponse;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::{Mutex, Semaphore};
+
+/// Number of requests that wait for a moment, with the one that reads it.
+const WAITING_MAX: usize = 8;
+/// The name of the parameter.
+const AT: &str = "at";
+
+/// The moment that was shown last. There is room for one fleet of the past.
+pub(super) struct PastMoments {
+    recording: Option<PathBuf>,
+    places: Arc<Semaphore>,
+    last: Arc<Mutex<Option<LastAsked>>>,
+}
+
+/// The moment as it was named, and the fleet.
+type LastAsked = (At, Arc<PastFleet>);
+
+impl PastMoments {
+    /// Returns the moments of a recording; of none, if the observer does not record.
+    pub(super) fn new(recording: Option<PathBuf>) -> Self {
+        Self { recording, places: Arc::new(Semaphore::new(WAITING_MAX)), last: Arc::default() }
+    }
+
+    /// True if there is a recording.
+    pub(super) fn exist(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    async fn open(&self, at: &str) -> Result<Arc<PastFleet>, ErrorResponse> {
+        let Some(recording) = self.recording.clone() else {
+            return Err(refused("this observer does not record the store (recorder.directory)"));
+        };
+        let at = At::read(at, now().0.saturating_mul(1000)).map_err(refused)?;
+        let busy = |_| refused_for_now("too many requests wait for a moment of the past");
+        let place = self.places.clone().try_acquire_owned().map_err(busy)?;
+        let mut last = self.last.clone().lock_owned().await;
+        // A moment that follows from a time may say more than the moment itself.
+        let is_same = |(wanted, past): &&LastAsked| {
+            *wanted == at || past.view.moment == at.to_string() && past.view.next_revision.is_none()
+        };
+        if let Some((_, past)) = last.as_ref().filter(is_same) {
+            return Ok(past.clone());
+        }
+        // It is read to the end even if the client goes away, so that one is read at a time.
+        let reading = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            // The memory of the one before is free before the next one is read.
+            *last = None;
+            let past = Arc::new(read(&recording, &at)?);
+            *last = Some((at, past.clone()));
+            Ok(past)
+        });
+        reading.await.map_err(refused)?.map_err(refused_unknown)
+    }
+}
+
+/// Refuses a moment of which nobody can say what the store held.
+fn refused_unknown(why: String) -> ErrorResponse {
+    ErrorResponse::Rejected(axum::http::StatusCode::NOT_FOUND, why)
+}
+
+fn read(recording: &Path, at: &At) -> Result<PastFleet, String> {
+    let source = Directory::new(recording);
+    let names = source.names().map_err(|error| error.to_string())?;
+    let past = Recording::new(names).at(at, &source).map_err(|error| error.to_string())?;
+    past.problems.iter().for_each(|problem| tracing::warn!("the recording: {problem}"));
+    let present = past.present();
+    let view = past.view(present, &recording.display().to_string(), env!("CARGO_PKG_VERSION"));
+    let mut observed = Observed::new(Assembly::of(past.into_snapshot()));
+    observed.find_deadlocks(present);
+    let moment = Moment { history: 0, revision: observed.found().revision, fresh_at: None };
+    let fleet = SharedFleet::default();
+    fleet.change(|shown| *shown = Some(observed));
+    fleet.set_moment(moment);
+    Ok(PastFleet { fleet: Arc::new(fleet), view, present })
+}
+
+/// Has a view show the past, if its query names a moment.
+pub(super) async fn show_past(
+    State((moments, shared)): State<(Arc<PastMoments>, Shared)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some((at, uri)) = without_moment(request.uri()).filter(|_| is_view(request.uri().path())) else {
+        return next.run(request).await;
+    };
+    match moments.open(&at).await {
+        Ok(past) => {
+            let present_address = uri.path_and_query().map_or("/", |address| address.as_str()).into();
+            request.extensions_mut().insert(AskedPast { past, present_address });
+            *request.uri_mut() = uri;
+            next.run(request).await
+        }
+        Err(refusal) if pages::wants_page(request.headers()) => pages::refusal(shared, refusal),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Returns the moment of a query, and the address without it.
+fn without_moment(uri: &Uri) -> Option<(String, Uri)> {
+    let query = uri.query()?;
+    let pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let at = pairs.iter().rev().find(|(name, _)| name == AT).map(|(_, at)| at.clone())?;
+    let rest = pairs.iter().filter(|(name, _)| name != AT);
+    let rest = Serializer::new(String::new()).extend_pairs(rest).finish();
+    let address = if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{rest}", uri.path()) };
+    Some((at, address.parse().ok()?))
+}
+
+/// True if a path shows the fleet. Others are about the observer itself, and refuse the parameter.
+fn is_view(path: &str) -> bool {
+    const OF_OBSERVER: [&str; 6] =
+        ["/metrics", "/v1/health", "/v1/incidents", "/v1/openapi.json", "/v1/session", "/v1/stream"];
+    !OF_OBSERVER.contains(&path) && !path.starts_with("/v1/schema/") && !pages::is_public(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_moment_is_taken_out_of_the_address() {
+        let check = |address: &str, expected: Option<(&str, &str)>| {
+            let found = without_moment(&address.parse().unwrap()).map(|(at, uri)| (at, uri.to_string()));
+            let found = found.as_ref().map(|(at, uri)| (at.as_str(), uri.as_str()));
+            assert_eq!(found, expected, "{address}");
+        };
+        check("/", None);
+        check("/hosts?role=web", None);
+        check("/?at=12", Some(("12", "/")));
+        check("/hosts?role=a%2Bb&at=l%2F1%2F0%2F12&all=", Some(("l/1/0/12", "/hosts?role=a%2Bb&all=")));
+        check("/?at=1&at=2", Some(("2", "/")));
+        for (path, expected) in [
+            ("/", true),
+            ("/v1/hosts/h", true),
+            ("/v1/stream", false),
+            ("/page.css", false),
+            ("/metrics", false),
+        ] {
+            assert_eq!(is_view(path), expected, "{path}");
+        }
+    }
+}
