@@ -337,7 +337,7 @@ impl Follower {
         if let Some(began) = self.freshness.reach(reached) {
             self.fresh_at = Some(began);
             if let Some(recorder) = self.recorder.as_mut().filter(|_| awaited == reached) {
-                recorder.tell_still(began);
+                recorder.tell_still(reached, began);
             }
         }
         self.bound_pending();

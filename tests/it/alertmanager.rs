@@ -51,6 +51,18 @@ impl Alertmanager {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
+    /// Waits until it has noted that its notifications arrived. One that ends before sends them again.
+    fn wait_until_noted(&self, notified: &HttpReceiver) {
+        let count = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+        let sent = || {
+            let metrics = http_get(&self.address, "/metrics")?;
+            let of_webhook = "alertmanager_notifications_total{integration=\"webhook\"";
+            metrics.lines().find(|line| line.starts_with(of_webhook)).and_then(count)
+        };
+        let has_all = || (sent()? >= notified.received().len() as f64).then_some(());
+        wait::until("Alertmanager has noted its notifications", has_all, || self.log());
+    }
+
     /// Returns the kinds of the alerts that it has.
     fn kinds(&self) -> Option<Vec<String>> {
         let json: Value = serde_json::from_str(&http_get(&self.address, "/api/v2/alerts")?).ok()?;
@@ -155,6 +167,7 @@ fn a_hundred_hosts_with_one_cause_are_one_notification_also_after_a_restart() {
         "{annotations}"
     );
     // One that has been restarted hears of everything with the next message, and tells only of that.
+    alertmanager.wait_until_noted(&notified);
     let alertmanager = alertmanager.again();
     store.delete("/orchestrate/live/h007");
     store.delete("/status/validation/failed/h007");

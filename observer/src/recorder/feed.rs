@@ -27,8 +27,8 @@ pub(super) enum Observation {
     Whole(Whole),
     /// The changes of the next revision, and their length in bytes.
     Revision { revision: i64, between: Between, changes: Vec<Change>, bytes: usize },
-    /// The store had not passed the last revision at this time, in milliseconds since 1970.
-    Still(i64),
+    /// The store was at this revision at this time, in milliseconds since 1970, and nothing has changed since the last one.
+    Still(i64, i64),
     /// Everything, for the next segment.
     Next(KeySnapshot, Between),
 }
@@ -205,12 +205,12 @@ impl RecorderFeed {
         }
     }
 
-    /// Tells that the store had not passed its revision at the begin of a read.
-    pub(crate) fn tell_still(&mut self, began: Instant) {
+    /// Tells that the store was at a revision, whose changes were told, at the begin of a read.
+    pub(crate) fn tell_still(&mut self, revision: i64, began: Instant) {
         let is_told = !self.is_waiting && self.whole_because.is_none();
         if is_told && self.marked_at.is_none_or(|at| at.elapsed() >= MARK_INTERVAL) {
             self.marked_at = Some(Instant::now());
-            self.add(Observation::Still(millis_at(began)));
+            self.add(Observation::Still(revision, millis_at(began)));
         }
     }
 
@@ -254,7 +254,7 @@ impl RecorderFeed {
 pub(super) fn bytes_of(observation: &Observation) -> usize {
     match observation {
         Observation::Revision { bytes, .. } => *bytes,
-        Observation::Whole(_) | Observation::Still(_) | Observation::Next(..) => 0,
+        Observation::Whole(_) | Observation::Still(..) | Observation::Next(..) => 0,
     }
 }
 

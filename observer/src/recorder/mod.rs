@@ -127,12 +127,13 @@ impl Recorder {
                 open.writer.change(revision, between, is_afterwards, &changes)?;
                 (open.is_dirty, open.has_changes) = (true, true);
             }
-            (Observation::Still(at), Some(open)) => {
-                open.writer.mark(at)?;
+            (Observation::Still(revision, at), Some(open)) => {
+                open.writer.mark(revision, at)?;
                 open.is_dirty = true;
             }
             (Observation::Next(snapshot, between), Some(open)) => {
                 let branch = open.branch.clone();
+                open.writer.mark(snapshot.revision, between.by)?;
                 self.close()?;
                 let found = FoundBranch { branch, continues: true, restored: false, has_earlier: true };
                 self.create(&found, (between, None), &snapshot)?;

@@ -99,7 +99,8 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// The changes of one revision; without changes, a mark that the store was still at this revision.
+/// The changes of one revision; without changes, a mark that the store was at this revision, and that nothing that is
+/// recorded had changed up to it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RevisionLine<'a> {
     pub(super) revision: i64,

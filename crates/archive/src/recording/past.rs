@@ -346,8 +346,8 @@ fn look_for_time(time: i64, names: &[SegmentName], source: &impl Source) -> Look
         }
     }
     let uncertain = match next {
-        // It was still there after that time, or the next one came after it.
-        Some(next) if next.revision == known.0 || next.between.after >= Some(time) => None,
+        // Nothing had changed after that time, or the next change came after it.
+        Some(next) if next.changes.is_empty() || next.between.after >= Some(time) => None,
         Some(next) if next.afterwards => {
             let from = next.between.after.map_or_else(|| "an unknown time".into(), time_text);
             let to = time_text(next.between.by);

@@ -69,12 +69,13 @@ impl RecordedEntry {
 /// A change of a key; the entry is `None` if it was deleted.
 pub type Change = (String, Option<RecordedEntry>);
 
-/// The changes of one revision; without changes, a mark that the store was still at it.
+/// The changes of one revision; without changes, a mark that the store was at it, and that nothing that is recorded had
+/// changed up to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The revision.
     pub revision: i64,
-    /// When it came; of a mark, `by` is when the store was still at it.
+    /// When it came; of a mark, `by` is when the store was at it.
     pub between: Between,
     /// True if the recorder learnt of it after a time without contact.
     pub afterwards: bool,
@@ -243,7 +244,7 @@ impl Reader {
             let begin = self.header.as_ref().map_or((0, 0), |header| (header.revision, header.between.by));
             let last = self.steps.last().map_or(begin, |step| (step.revision, step.between.by));
             let is_mark = changes.is_empty();
-            let follows = if is_mark { revision == last.0 } else { revision > last.0 };
+            let follows = if is_mark { revision >= last.0 } else { revision > last.0 };
             if !follows || by < last.1 || after.is_some_and(|after| after > by) {
                 return Err(damaged(at, format!("revision {revision} does not follow {}", last.0)));
             }

@@ -397,6 +397,29 @@ fn a_revision_that_another_history_may_have_is_ambiguous() {
 }
 
 #[test]
+fn a_revision_in_which_nothing_that_is_recorded_changed_is_known() {
+    // Revisions 5 and 6 belong to somebody else.
+    let mut history = History::of((2..=4).map(|n| vec![put("/a", &n.to_string())]));
+    [vec![], vec![], vec![put("/a", "7")]].into_iter().for_each(|writes| history.write(writes));
+    let mut writer = history.begin(1, &name("b", "r", 1), false);
+    for revision in 2..=4 {
+        let between = Between { after: None, by: revision * 1000 };
+        writer.change(revision, between, false, &history.changes[revision as usize]).unwrap();
+    }
+    writer.mark(6, 6500).unwrap();
+    let mut segments = Segments(BTreeMap::from([(name("b", "r", 1), writer.finish().unwrap())]));
+    for revision in [4, 5, 6] {
+        assert_eq!(keys_at(&revision.to_string(), &segments).unwrap(), history.states[4], "{revision}");
+    }
+    assert_eq!(ask(&super::at::time_text(6000), &segments).unwrap().moment.revision, 4);
+    let next = name("b", "r", 6);
+    segments.0.insert(next.clone(), history.segment((6, 7), &next, true));
+    let past = ask("6", &segments).unwrap();
+    assert_eq!((past.segments[0].revision, past.between.by), (1, 6500), "it was seen first by the mark");
+    assert_eq!(keys_at("7", &segments).unwrap(), history.states[7]);
+}
+
+#[test]
 fn a_revision_has_the_time_at_which_it_was_first_seen() {
     let (history, mut segments) = (nine(), Segments::default());
     history.record("r", &[(1, 4)], &mut segments, branch("b"));
@@ -446,10 +469,10 @@ fn with_lost_contact() -> Segments {
         };
         writer.change(revision, Between { after: Some(after), by }, afterwards, changes).unwrap();
         if revision == 4 {
-            writer.mark(4500).unwrap();
+            writer.mark(4, 4500).unwrap();
         }
     }
-    writer.mark(9500).unwrap();
+    writer.mark(9, 9500).unwrap();
     Segments(BTreeMap::from([(name("b", "r", 1), writer.finish().unwrap())]))
 }
 

@@ -184,12 +184,14 @@ impl<W: Write> SegmentWriter<W> {
         if self.lines.len() >= FRAME_BYTES { self.end_frame(Kind::Changes) } else { Ok(()) }
     }
 
-    /// Adds that the store was still at the last revision at a time, in milliseconds since 1970.
+    /// Adds that the store was at a revision at a time, in milliseconds since 1970, and that nothing that is recorded had
+    /// changed up to it.
     ///
     /// # Errors
     /// Returns the error of the file.
-    pub fn mark(&mut self, at: i64) -> io::Result<()> {
-        self.change(self.open.last, Between { after: None, by: at }, false, &[])
+    pub fn mark(&mut self, revision: i64, at: i64) -> io::Result<()> {
+        let revision = revision.max(self.open.last);
+        self.change(revision, Between { after: None, by: at }, false, &[])
     }
 
     /// Writes everything to the file. The caller syncs it.
