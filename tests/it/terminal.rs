@@ -1,5 +1,6 @@
 //! What people see in a real terminal: one of tmux, of a given size.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -10,11 +11,13 @@ use tests::wait;
 /// A terminal in which a shell runs.
 struct Terminal<'a> {
     directory: &'a Path,
+    /// Number of commands that were run. It is in the prompt, so that a new one differs.
+    commands: Cell<u32>,
 }
 
 impl<'a> Terminal<'a> {
     fn start(directory: &'a Path, (columns, rows): (u16, u16), environment: &[(&str, &str)]) -> Self {
-        let terminal = Self { directory };
+        let terminal = Self { directory, commands: Cell::new(0) };
         let mut command = terminal.tmux();
         let (columns, rows) = (columns.to_string(), rows.to_string());
         command.args(["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows]);
@@ -54,9 +57,11 @@ impl<'a> Terminal<'a> {
 
     /// Runs a command and returns the screen when it has ended, with its exit code in the last line.
     fn screen_after(&self, line: &str) -> String {
-        self.press("clear");
+        self.commands.set(self.commands.get() + 1);
+        let prompt = format!("{}#", self.commands.get());
+        self.press(&format!("clear; PS1='{prompt} '"));
         // What is typed before the shell has cleared the screen is cleared too, and the output follows the prompt.
-        let is_clear = || matches!(self.screen().trim(), "#" | "$").then_some(());
+        let is_clear = || (self.screen().trim() == prompt).then_some(());
         wait::until("the screen is clear", is_clear, || self.history());
         self.press(&format!("{line}; echo \"ended with $?\""));
         // What was typed has no number there.

@@ -103,7 +103,9 @@ impl Segment {
     /// Returns an error if it is damaged anywhere, or newer than this program.
     pub fn read(bytes: &[u8]) -> Result<Self, SegmentError> {
         if !bytes.starts_with(BEGIN) {
-            return Err(SegmentError::NotASegment);
+            // A file of which nothing was written yet is one too.
+            let is_begun = BEGIN.starts_with(bytes);
+            return Err(if is_begun { SegmentError::Unfinished } else { SegmentError::NotASegment });
         }
         let mut reader = Reader::default();
         let mut at = BEGIN.len();
