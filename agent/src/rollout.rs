@@ -8,7 +8,7 @@
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use crate::rollout_writes::{halt, look_after};
-use etcd_session::{Deadline, Feed, FeedEvent, FeedOptions, Session, StoreError, jitter};
+use etcd_session::{Deadline, Feed, FeedBegin, FeedEvent, FeedOptions, Session, StoreError, jitter};
 use planning::rollout::{
     RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, resolve, second_reads,
 };
@@ -19,6 +19,7 @@ use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -54,6 +55,8 @@ const STAGE_JITTER: Duration = Duration::from_secs(5);
 /// Longest delay until a host writes a record that is missing. The whole fleet sees that it is missing, and
 /// mostly another one has written it by then.
 const RECORD_SPREAD: Duration = Duration::from_millis(500);
+/// Longest time until ranges are followed that a host needs next.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(1);
 /// Delay after a read that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -74,6 +77,8 @@ pub(crate) struct RolloutTask {
     read_at: i64,
     /// The queue in which the host is one of the first, with what changed since then; `None` if each change is news.
     queue: Option<WatchedQueue>,
+    /// The ranges that are followed as soon as what is followed now has changed.
+    next_ranges: Vec<Prefix>,
     /// What was read then, with the record of the rollout if it was written since.
     found: KeySnapshot,
     /// What was read of limits then.
@@ -116,6 +121,7 @@ impl RolloutTask {
             read_for: None,
             read_at: 0,
             queue: None,
+            next_ranges: Vec::new(),
             found: KeySnapshot::default(),
             limit_reads: Vec::new(),
             waits_for_stage: false,
@@ -185,15 +191,38 @@ impl RolloutTask {
         self.limit_reads = second_reads(&self.host, (instruction.order, &instruction.version), &self.found);
     }
 
-    /// Follows exactly these ranges, from a revision on.
+    /// Follows exactly these ranges, the new ones from a revision on.
     fn follow(&mut self, ranges: &[Prefix], revision: i64) {
         self.feeds.retain(|(range, ..)| ranges.contains(range));
+        self.begin_to_follow(ranges, FeedBegin::After(revision));
+    }
+
+    /// Follows the ranges that come next too, and waits until each change from now on is seen, so that the read after
+    /// that misses nothing. What is not followed in time is followed after the read.
+    async fn follow_next(&mut self) {
+        let first = self.number + 1;
+        let ranges = std::mem::take(&mut self.next_ranges);
+        self.begin_to_follow(&ranges, FeedBegin::Now);
+        let mut waits_for: BTreeSet<u64> = (first..=self.number).collect();
+        let deadline = Instant::now() + FOLLOW_TIMEOUT;
+        while !waits_for.is_empty() {
+            // What others send is in what is read after this.
+            match tokio::time::timeout_at(deadline, self.events.recv()).await {
+                Ok(Some((number, FeedEvent::Connected(true)))) => waits_for.remove(&number),
+                Ok(Some(_)) => continue,
+                Ok(None) | Err(_) => break,
+            };
+        }
+        self.feeds.retain(|(_, number, _)| !waits_for.contains(number));
+    }
+
+    fn begin_to_follow(&mut self, ranges: &[Prefix], begin: FeedBegin) {
         for range in ranges {
             if self.feeds.iter().any(|(followed, ..)| followed == range) {
                 continue;
             }
             self.number += 1;
-            let options = FeedOptions { known: Some(revision), ..FeedOptions::default() };
+            let options = FeedOptions { begin, ..FeedOptions::default() };
             let (session, sink) = (self.session.clone(), self.sink.clone());
             let feed = Feed::start(session, range.clone(), options, self.number, sink);
             self.feeds.push((range.clone(), self.number, feed));
@@ -242,6 +271,7 @@ impl RolloutTask {
             }
         }
         self.queue = WatchedQueue::of(&view);
+        self.next_ranges = view.next_ranges();
         self.follow(&view.ranges(), view.revision);
         let is_of_history = self.session.marks().history == wanted.history;
         if is_of_history && view.revision >= wanted.since {
@@ -268,8 +298,9 @@ impl Reconcile for RolloutTask {
     }
 
     fn debounce(&self, _event: &RolloutEvent) -> Duration {
-        // One of the first in a queue handles each change at once, because few lead to a read.
-        if self.queue.is_some() { Duration::ZERO } else { DEBOUNCE }
+        // One of the first in a queue handles each change at once, because few lead to a read. So does one that is one
+        // of the first as soon as a ticket is gone.
+        if self.queue.is_some() || !self.next_ranges.is_empty() { Duration::ZERO } else { DEBOUNCE }
     }
 
     async fn pass(&mut self, wake: Wake<RolloutEvent>) -> Option<Instant> {
@@ -279,6 +310,7 @@ impl Reconcile for RolloutTask {
             self.read_for = None;
             self.lacks_record = None;
             self.queue = None;
+            self.next_ranges.clear();
             self.found = KeySnapshot::default();
             self.limit_reads.clear();
             self.sender.send_if_modified(|known| known.take().is_some());
@@ -320,6 +352,9 @@ impl Reconcile for RolloutTask {
             if !is_news || is_event && self.waits_for_stage {
                 return Some(self.again_at);
             }
+        }
+        if is_news && is_event {
+            self.follow_next().await;
         }
         let again = match self.look(&wanted).await {
             Ok(again) => again,

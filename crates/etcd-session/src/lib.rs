@@ -43,6 +43,6 @@ pub use read_only::{ReadOnlySession, StorePosition};
 pub use request::Deadline;
 pub use session::Session;
 pub use watch::{
-    Advance, Assembly, Change, Collected, Collector, Feed, FeedEvent, FeedOptions, Mirror, MirrorOptions,
-    Snapshot,
+    Advance, Assembly, Change, Collected, Collector, Feed, FeedBegin, FeedEvent, FeedOptions, Mirror,
+    MirrorOptions, Snapshot,
 };

@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, Screen};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use etcd_session::{Feed, FeedEvent, FeedOptions};
+use etcd_session::{Feed, FeedBegin, FeedEvent, FeedOptions};
 use planning::fleet::views::{EventsView, PastEvent, event_reads};
 use schema::keys::Prefix;
 use schema::names::HostName;
@@ -81,7 +81,7 @@ async fn print_on(
 ) -> Result<Exit, Failure> {
     view.events.iter().try_for_each(|event| print(event, output))?;
     let (sender, mut receiver) = mpsc::channel(WAITING_PARTS);
-    let options = FeedOptions { known: Some(view.revision), ..FeedOptions::default() };
+    let options = FeedOptions { begin: FeedBegin::After(view.revision), ..FeedOptions::default() };
     let feed = Feed::start(store.session.clone(), Prefix::Events, options, 0, sender);
     let (mut last, mut is_connected) = (view.revision, true);
     while !Screen::is_closed() {

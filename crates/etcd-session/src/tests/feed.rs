@@ -1,5 +1,5 @@
 use super::Fixture;
-use crate::{Collected, Collector, Feed, FeedEvent, FeedOptions};
+use crate::{Collected, Collector, Feed, FeedBegin, FeedEvent, FeedOptions};
 use schema::keys::{Key, Prefix};
 use schema::names::ConfigName;
 use solo_etcd::in_process::{LIMIT, Link};
@@ -26,8 +26,13 @@ struct Consumer {
 impl Consumer {
     /// Starts a feed whose channel holds this many events.
     fn start(fixture: &Fixture, capacity: usize) -> Self {
+        Self::start_with(fixture, capacity, FeedBegin::List)
+    }
+
+    fn start_with(fixture: &Fixture, capacity: usize, begin: FeedBegin) -> Self {
         let (sender, events) = mpsc::channel(capacity);
-        let feed = Feed::start(fixture.session.clone(), Prefix::Config, FeedOptions::default(), 1, sender);
+        let options = FeedOptions { begin, ..FeedOptions::default() };
+        let feed = Feed::start(fixture.session.clone(), Prefix::Config, options, 1, sender);
         Self {
             events,
             collector: Collector::default(),
@@ -95,6 +100,22 @@ async fn a_feed_lists_and_then_reports_each_change() {
     fixture.delete(&key("a")).await;
     consumer.until_keys(&[("b", "2")]).await;
     assert_eq!(consumer.lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_begins_now_reports_what_follows_its_connection_also_after_a_cut() {
+    let mut fixture = Fixture::new().await;
+    fixture.put(&key("a"), "1").await;
+    let mut consumer = Consumer::start_with(&fixture, 16, FeedBegin::Now);
+    consumer.until("the connection", |c| c.connected).await;
+    fixture.put(&key("b"), "2").await;
+    consumer.until_keys(&[("b", "2")]).await;
+    fixture.store.disconnect();
+    consumer.until("the cut", |c| !c.connected).await;
+    fixture.put(&key("c"), "3").await;
+    fixture.store.set_link(Link::Open);
+    consumer.until_keys(&[("b", "2"), ("c", "3")]).await;
+    assert_eq!(consumer.lists, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@
 //! member that does not answer is left for the next one. A list older than a revision seen before
 //! is not handed out, because that store went back.
 
+use super::options::{FeedOptions, NOW};
 use crate::error::{Class, StoreError};
-use crate::pace::WATCH_BACKOFF;
 use crate::random::jitter;
 use crate::read::{ANSWER_MAX_BYTES, entry_of};
 use crate::request::Deadline;
@@ -51,38 +51,6 @@ pub enum FeedEvent {
     Connected(bool),
 }
 
-/// Intervals and time limits of a feed.
-#[derive(Debug, Clone)]
-pub struct FeedOptions {
-    /// Mean time between two progress requests.
-    pub progress_every: Duration,
-    /// Longest wait for the answer to a progress request, and for the first answer of a new watch.
-    pub silence_max: Duration,
-    /// Bounds of the delay after a failure ([`Backoff::spread`]).
-    pub backoff: (Duration, Duration),
-    /// Longest time for one list.
-    pub list_timeout: Duration,
-    /// Revision up to which the consumer knows the range, so that no list comes first; `None` if it knows
-    /// nothing.
-    pub known: Option<i64>,
-    /// Whether each revision comes in an event of its own, and progress without changes too. A consumer that puts
-    /// several feeds together needs that.
-    pub by_revision: bool,
-}
-
-impl Default for FeedOptions {
-    fn default() -> Self {
-        Self {
-            progress_every: Duration::from_secs(30),
-            silence_max: Duration::from_secs(15),
-            backoff: WATCH_BACKOFF,
-            list_timeout: Duration::from_secs(60),
-            known: None,
-            by_revision: false,
-        }
-    }
-}
-
 /// A running feed. It ends when this is dropped.
 pub struct Feed {
     task: tokio::task::JoinHandle<()>,
@@ -105,16 +73,16 @@ impl Feed {
         number: u64,
         sender: mpsc::Sender<(u64, FeedEvent)>,
     ) -> Self {
-        let (known, keys) = (options.known, keys.into());
+        let keys = keys.into();
         let progress_wanted = Arc::new(Notify::new());
         let wanted = progress_wanted.clone();
         let follower = FeedTask {
             session,
             keys,
+            known: options.begin.revision(),
             options,
             number,
             sender,
-            known,
             progress_wanted: wanted,
             progress_in_order: false,
         };
@@ -235,6 +203,7 @@ impl FeedTask {
 
     async fn open_with(&mut self, client: Client, known: i64) -> Result<WatchStream, StoreError> {
         self.progress_in_order = self.options.by_revision && self.is_in_order(client.clone()).await?;
+        // Zero is now.
         let options = WatchOptions::new().with_start_revision(known);
         let options = match &self.keys {
             Keys::One(_) => options,
@@ -329,6 +298,7 @@ impl FeedTask {
                 return Some(WatchEnd::Compacted);
             }
             *failures = 0;
+            self.known = self.known.max(Some(revision).filter(|_| known == NOW));
             return self.send(FeedEvent::Connected(true)).await.err();
         }
         let revision_of = |event: &etcd_client::Event| event.kv().map_or(0, |kv| kv.mod_revision());

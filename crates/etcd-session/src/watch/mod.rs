@@ -5,8 +5,10 @@ mod assembly;
 mod collect;
 mod feed;
 mod mirror;
+mod options;
 
 pub use assembly::{Advance, Assembly};
 pub use collect::{Collected, Collector};
-pub use feed::{Change, Feed, FeedEvent, FeedOptions};
+pub use feed::{Change, Feed, FeedEvent};
 pub use mirror::{Mirror, MirrorOptions, Snapshot};
+pub use options::{FeedBegin, FeedOptions};

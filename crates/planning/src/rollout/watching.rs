@@ -41,24 +41,40 @@ impl RolloutView {
     /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
     /// first limit that holds the host either the claims and the tickets before its own, or one ticket.
     pub fn ranges(&self) -> Vec<Prefix> {
+        let limit = self.waits_for().or_else(|| self.limit_to_queue_for());
+        let is_far_back = limit.is_some_and(LimitView::is_far_back);
+        self.ranges_with(limit.map(|view| (view, &view.ahead[..])), is_far_back)
+    }
+
+    /// Returns the ranges that a host far back in a queue has to follow when the ticket that it watches is gone; none for
+    /// others. Its turn comes soon then, so it begins to follow them before it reads what else has changed.
+    pub fn next_ranges(&self) -> Vec<Prefix> {
+        let limit = self.waits_for().filter(|view| view.is_queued && view.is_far_back());
+        limit.map_or_else(Vec::new, |view| self.ranges_with(Some((view, &view.ahead[1..])), false))
+    }
+
+    fn ranges_with(
+        &self,
+        limit: Option<(&LimitView, &[(Place, HostName)])>,
+        is_far_back: bool,
+    ) -> Vec<Prefix> {
         let order = self.order;
         let mut ranges = vec![Prefix::Freezes];
-        let limit = self.waits_for().or_else(|| self.limit_to_queue_for());
         // Most of what happens in the rollout does not let these hosts start.
         if self.is_before_limits() {
             ranges.extend([Prefix::RecordOf(order), Prefix::OpenedOf(order)]);
         } else if self.rules == Rules::NoRecord {
             ranges.push(Prefix::RecordOf(order));
-        } else if limit.is_some_and(|view| !view.is_queued || view.is_far_back()) {
+        } else if limit.is_some_and(|(view, _)| !view.is_queued || is_far_back) {
             ranges.extend([Prefix::RecordOf(order), Prefix::HaltOf(order)]);
         } else if self.rules != Rules::None {
             ranges.push(Prefix::Rollout(order));
         }
-        if let Some(view) = limit {
-            let watched = match &view.ahead[..] {
+        if let Some((view, ahead)) = limit {
+            let watched = match ahead {
                 // Who comes first is known when the host has its ticket.
                 _ if !view.is_queued => std::slice::from_ref(&self.own),
-                ahead if view.is_far_back() => &ahead[..1],
+                ahead if is_far_back => &ahead[..1],
                 ahead => {
                     ranges.push(Prefix::ClaimsOf(view.limit.clone()));
                     ahead

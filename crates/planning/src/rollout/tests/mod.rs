@@ -27,7 +27,7 @@ use std::time::Duration;
 const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 50 };
 
 /// What stands in the store.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Found(KeySnapshot);
 
 impl Found {

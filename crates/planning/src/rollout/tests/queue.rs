@@ -50,6 +50,17 @@ fn a_release_wakes_the_heads_of_a_queue_and_not_the_fleet() {
 }
 
 #[test]
+fn a_host_far_back_knows_what_it_follows_when_its_turn_comes_near() {
+    let mut near = held(1);
+    near.ticket("web0", own()).ticket("web1", Place(own().0 - 1)).ticket("web2", Place(own().0 - 2));
+    assert_eq!(near.view("web0").next_ranges(), [], "it is one of the first");
+    let mut far = near.clone();
+    far.ticket("web3", Place(own().0 - 3)).ticket("web4", Place(own().0 - 4));
+    assert_ne!(far.view("web0").ranges(), near.view("web0").ranges());
+    assert_eq!(far.view("web0").next_ranges(), near.view("web0").ranges());
+}
+
+#[test]
 fn a_host_without_a_ticket_takes_one_first_and_waits_until_it_has_it() {
     let waits =
         |found: &Found| found.view("web0").queues_first(Need::Claims).map(|obstacle| obstacle.to_string());
