@@ -193,7 +193,10 @@ impl Directory {
     }
 
     /// Creates a file in place of one that an interrupted write left behind.
-    fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub(crate) fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode));
         let fd = match create() {

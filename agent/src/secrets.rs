@@ -14,7 +14,7 @@ pub struct Secrets(Arc<RwLock<Known>>);
 #[derive(Default)]
 struct Known {
     secrets: Vec<Secret>,
-    redactor: Redactor,
+    redactor: Arc<Redactor>,
 }
 
 impl fmt::Debug for Secrets {
@@ -52,7 +52,7 @@ impl Secrets {
             }
         }
         if known.secrets.len() > before {
-            known.redactor = Redactor::new(known.secrets.iter().map(Secret::bytes));
+            known.redactor = Arc::new(Redactor::new(known.secrets.iter().map(Secret::bytes)));
         }
     }
 
@@ -63,7 +63,12 @@ impl Secrets {
 
     /// Replaces the secrets in a text by `***`, and their parts where the text was cut.
     pub fn redact_cut(&self, text: &str, cut: Cut) -> String {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).redactor.redact(text, cut)
+        self.redactor().redact(text, cut)
+    }
+
+    /// Returns what finds the secrets that are known now.
+    pub fn redactor(&self) -> Arc<Redactor> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).redactor.clone()
     }
 
     /// Replaces the secrets in the output of a check by `***`. A longer output was cut.

@@ -12,8 +12,11 @@ use std::time::Duration;
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The same for requests for which the agent asks the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest answer that is read, in bytes. The output of a step has at most 64 KiB, and an escaped byte six.
-const ANSWER_MAX_BYTES: u64 = 1024 * 1024;
+/// The same for the whole output of a step, from which the agent has to remove secrets.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest answer that is read, in bytes. The output of a step that is kept has at most 4 MiB and 64 KiB, and an escaped
+/// byte six.
+const ANSWER_MAX_BYTES: u64 = 32 * 1024 * 1024;
 
 /// The result of a check that runs outside of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +143,7 @@ pub(crate) fn runs(socket: &Path) -> io::Result<Option<Vec<Run>>> {
     struct Runs {
         runs: Vec<Run>,
     }
-    let runs = read::<Runs>(socket, "/v1/runs")?;
+    let runs = read::<Runs>(socket, "/v1/runs", AGENT_TIMEOUT)?;
     Ok(runs.map(|Runs { runs }| runs))
 }
 
@@ -149,11 +152,19 @@ pub(crate) fn runs(socket: &Path) -> io::Result<Option<Vec<Run>>> {
 /// # Errors
 /// As [`runs`].
 pub(crate) fn run_output(socket: &Path, run: &str, from: u64) -> io::Result<Option<RunOutput>> {
-    read(socket, &format!("/v1/runs/{}?from={from}", escaped(run)))
+    read(socket, &format!("/v1/runs/{}?from={from}", escaped(run)), AGENT_TIMEOUT)
 }
 
-fn read<T: DeserializeOwned>(socket: &Path, path: &str) -> io::Result<Option<T>> {
-    let Some(answer) = request(socket, "GET", path, AGENT_TIMEOUT)? else { return Ok(None) };
+/// Returns a run and its output from its begin on, as far as it is kept; `None` if no agent listens.
+///
+/// # Errors
+/// As [`runs`].
+pub(crate) fn whole_output(socket: &Path, run: &str) -> io::Result<Option<RunOutput>> {
+    read(socket, &format!("/v1/runs/{}?whole=true", escaped(run)), WHOLE_TIMEOUT)
+}
+
+fn read<T: DeserializeOwned>(socket: &Path, path: &str, timeout: Duration) -> io::Result<Option<T>> {
+    let Some(answer) = request(socket, "GET", path, timeout)? else { return Ok(None) };
     match (answer.code.as_str(), serde_json::from_str(&answer.body)) {
         ("200", Ok(found)) => Ok(Some(found)),
         ("404", _) if answer.body.is_empty() => {

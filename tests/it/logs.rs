@@ -140,3 +140,32 @@ fn logs_of_a_machine_without_an_agent_say_so() {
     assert_eq!(neither.code, 64, "{neither:?}");
     assert!(neither.err.contains("name a host, or use --this-host"), "{neither:?}");
 }
+
+#[test]
+fn the_whole_output_is_shown_from_its_begin_on_without_secrets_and_says_where_it_was_cut() {
+    let etcd = Etcd::single();
+    // About 400 KiB, and then 6 MiB. The secret stands on many borders of what is read at once.
+    let script = "i=0; while [ $i -lt 8000 ]; do echo \"line $i with $DB_PASSWORD and some more words\"; i=$((i+1)); done\n\
+         if [ \"$ORCHESTRATE_STEP_ATTEMPT\" = 1 ]; then exit 7; fi\n\
+         head -c 6000000 /dev/zero | tr '\\0' x | fold -w 99; echo; echo the last line";
+    let host = host_with(script, &etcd);
+    host.wait_for_listing(&etcd.store(), "1");
+    let of = |attempt: &str, more: &[&str]| {
+        logs(&host, &[&["--attempt", attempt, "--step", "install"], more].concat())
+    };
+    let last = of("1", &[]);
+    assert!(last.err.contains(" lines before; with --whole they are printed"), "{}", last.err);
+    assert!(
+        !last.out.contains("line 0 ") && last.out.contains("line 7999 with ***"),
+        "{} bytes",
+        last.out.len()
+    );
+    let whole = of("1", &["--whole"]).out;
+    let lines: Vec<String> = (0..8000).map(|n| format!("line {n} with *** and some more words\n")).collect();
+    assert!(whole == lines.concat(), "{} bytes", whole.len());
+    let cut = of("2", &["--whole"]).out;
+    assert!(cut.starts_with("line 0 with ***") && cut.ends_with("the last line\n"), "{} bytes", cut.len());
+    assert_eq!(cut.matches("[the output between is not kept; its last part:]").count(), 1);
+    assert!((4_000_000..5_000_000).contains(&cut.len()), "{} bytes", cut.len());
+    assert_eq!(logs(&host, &["--whole", "--follow"]).code, 64);
+}

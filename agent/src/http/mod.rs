@@ -15,7 +15,7 @@
 //! | `/v1/checks` | the checks of this host; their output only on the Unix socket |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/config/NAME` | only on the Unix socket: a value that operators keep, or null |
-//! | `/v1/runs`, `/v1/runs/RUN?from=LINE` | only on the Unix socket: the runs of steps that are kept; one with its output |
+//! | `/v1/runs`, `/v1/runs/RUN?from=LINE&whole=true` | only on the Unix socket: the runs of steps that are kept; one with its output |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
 //! | `/v1/agent/check/update/CHECK` | takes `{"Status": "passing", "Output": "TEXT"}`, by PUT |
 //! | `/v1/pre-reboot`, `/v1/steady-state` | FleetLock, by POST; only if it is configured |

@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use crate::step::list::Run;
+use archive::Cut;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -12,12 +13,18 @@ use schema::steps::StepEnd;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// What stands between the begin and the last part of an output that is too long to be kept as a whole.
+const CUT_LINE: &str = "\n[the output between is not kept; its last part:]\n";
+
 /// Which lines of the output are wanted.
 #[derive(Debug, Deserialize)]
 pub(super) struct Part {
     /// The number of the first line, from 0.
     #[serde(default)]
     from: u64,
+    /// The output from its begin on, as far as it is kept, and not its last part alone.
+    #[serde(default)]
+    whole: bool,
 }
 
 /// Lists the runs that are kept, the newest first.
@@ -40,8 +47,18 @@ pub(super) async fn show(
     let runs = shared.runs.clone();
     let secrets = shared.secrets.clone();
     let read = move || {
-        let Some(run) = runs.read(&id)? else { return Ok(None) };
-        let text = secrets.redact_cut(&run.output.text, run.output.cut(run.end.is_some()));
+        let Some(mut run) = runs.read(&id)? else { return Ok(None) };
+        let mut text = secrets.redact_cut(&run.output.text, run.output.cut(run.end.is_some()));
+        if part.whole
+            && let Some((begin, is_cut)) = runs.whole_output(&id)?
+        {
+            let mut shown = Vec::new();
+            let cut = Cut { begin: false, end: is_cut || run.end.is_none() };
+            secrets.redactor().copy(begin, cut, &mut shown)?;
+            let last = if is_cut { format!("{CUT_LINE}{text}") } else { String::new() };
+            text = String::from_utf8_lossy(&shown).into_owned() + &last;
+            run.output.skipped_lines = 0;
+        }
         Ok(Some((run, text)))
     };
     let (run, text) = blocking(read).await?.ok_or_else(none)?;

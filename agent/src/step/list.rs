@@ -1,10 +1,13 @@
 //! The earlier runs of steps and the one that runs, for people at this machine.
 
 use super::Runs;
-use super::record::{FILE_MAX_BYTES, Output, RESULT, RunAbout, RunResult, Specification};
+use super::record::{
+    FILE_MAX_BYTES, Output, RESULT, RunAbout, RunResult, Specification, WHOLE, WHOLE_MAX_BYTES,
+};
 use crate::files::Directory;
 use schema::names::Token;
 use schema::steps::StepEnd;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -70,6 +73,23 @@ impl Runs {
                 self.mark(&mut run, before.as_ref());
                 run
             })),
+        }
+    }
+
+    /// Opens the output of a run from its begin on, as far as it is kept. True if that is not the whole. `None` if
+    /// nothing is kept of the begin.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn whole_output(&self, id: &Token) -> io::Result<Option<(File, bool)>> {
+        let directory = Directory::open(&self.path.join(id.as_str()))?;
+        match directory.open_existing(WHOLE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => {
+                let file = opened?;
+                let is_cut = file.metadata()?.len() >= WHOLE_MAX_BYTES;
+                Ok(Some((file, is_cut)))
+            }
         }
     }
 

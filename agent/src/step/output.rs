@@ -1,9 +1,11 @@
-//! The output of a step while it runs: its last lines, in memory and in a file that others read.
+//! The output of a step while it runs: its last lines, in memory and in a file that others read, and its begin, which
+//! is mostly the whole, in another file.
 
-use super::record::{OUTPUT, OUTPUT_MAX_BYTES, Output};
+use super::record::{OUTPUT, OUTPUT_MAX_BYTES, Output, WHOLE, WHOLE_MAX_BYTES};
 use crate::files::Directory;
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -32,13 +34,39 @@ impl Tail {
     }
 }
 
+/// The file with the output from its begin on, at most [`WHOLE_MAX_BYTES`]. Nothing depends on it, so it may fail.
+pub(super) struct Whole {
+    file: Option<File>,
+    left: u64,
+}
+
+impl Whole {
+    /// Creates the file.
+    pub(super) fn create(directory: &Directory) -> Self {
+        Self { file: directory.create_new(WHOLE, 0o600).ok(), left: WHOLE_MAX_BYTES }
+    }
+
+    fn push(&mut self, new: &[u8]) {
+        let count = usize::try_from(self.left).map_or(new.len(), |left| left.min(new.len()));
+        self.left -= count as u64;
+        if self.file.as_mut().is_some_and(|file| file.write_all(&new[..count]).is_err()) {
+            self.file = None;
+        }
+    }
+}
+
 /// Reads at full speed, however much a step prints.
-pub(super) fn drain(mut reader: io::PipeReader, tail: &Mutex<Tail>, drained: &mpsc::Sender<()>) {
+pub(super) fn drain(
+    mut reader: io::PipeReader,
+    (mut whole, tail): (Whole, &Mutex<Tail>),
+    drained: &mpsc::Sender<()>,
+) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match reader.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
+                whole.push(&buffer[..count]);
                 if let Ok(mut tail) = tail.lock() {
                     // Only the last bytes are kept.
                     tail.push(&buffer[..count]);

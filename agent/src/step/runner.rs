@@ -2,7 +2,7 @@
 //! its own session, its own control group where that is allowed, and is a subreaper. It holds the
 //! lock of the run as long as it lives, and writes the result by fsync and rename.
 
-use super::output::{Tail, drain, write_repeatedly};
+use super::output::{Tail, Whole, drain, write_repeatedly};
 use super::processes::{ControlGroup, RunnerTrace, of_this_runner, signal};
 use super::record::{OUTPUT, RESULT, RUNNER, RunResult, Specification};
 use crate::clock::boot_millis;
@@ -84,7 +84,8 @@ fn execute(
     let output = Arc::new(Mutex::new(Tail::default()));
     let (drained, drain_end) = mpsc::channel();
     let tail = Arc::clone(&output);
-    std::thread::spawn(move || drain(reader, &tail, &drained));
+    let whole = Whole::create(directory);
+    std::thread::spawn(move || drain(reader, (whole, &tail), &drained));
     if let Ok(directory) = directory.try_clone() {
         let tail = Arc::clone(&output);
         std::thread::spawn(move || write_repeatedly(&directory, &tail));

@@ -1,6 +1,7 @@
 //! What is kept for later: recordings of the store, the cause of a failure, which is equal on all hosts that fail in the
 //! same way, and text from which the secrets are removed.
 
+pub mod bundle;
 mod cause;
 pub mod recording;
 mod redaction;

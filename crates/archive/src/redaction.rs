@@ -1,6 +1,8 @@
 //! Removes secrets from text before it leaves the host: those that are known, also where they are encoded or split over
 //! lines, and whatever has the form of a secret. A secret that is neither known nor has such a form is not recognised.
 
+mod stream;
+
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -56,9 +58,7 @@ impl Redactor {
 
     /// Returns a text with `***` in the place of each secret.
     pub fn redact(&self, text: &str, cut: Cut) -> String {
-        let mut hidden = self.known(text, cut);
-        hidden.extend(in_form(text));
-        hidden.sort_unstable_by_key(|range| (range.start, range.end));
+        let hidden = self.hidden(text, cut);
         let (mut shown, mut end) = (String::with_capacity(text.len()), 0);
         for range in hidden {
             if range.start >= end {
@@ -71,6 +71,14 @@ impl Redactor {
             end = end.max(range.end);
         }
         shown + &text[end..]
+    }
+
+    /// Returns the places of secrets, sorted.
+    fn hidden(&self, text: &str, cut: Cut) -> Vec<Range<usize>> {
+        let mut hidden = self.known(text, cut);
+        hidden.extend(in_form(text));
+        hidden.sort_unstable_by_key(|range| (range.start, range.end));
+        hidden
     }
 
     /// Returns the places of the known secrets.

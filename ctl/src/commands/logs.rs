@@ -52,11 +52,19 @@ pub(crate) struct RunOptions {
     /// On this machine: print what the step prints until it ends
     #[arg(short, long)]
     follow: bool,
+    /// On this machine: the output from its begin on, and not its last 64 KiB alone
+    #[arg(long, conflicts_with_all = ["follow", "list"])]
+    whole: bool,
 }
 
 impl RunOptions {
     fn is_empty(&self) -> bool {
-        !self.list && !self.follow && self.step.is_none() && self.run.is_none() && self.attempt.is_none()
+        !self.list
+            && !self.follow
+            && !self.whole
+            && self.step.is_none()
+            && self.run.is_none()
+            && self.attempt.is_none()
     }
 
     fn includes(&self, run: &Run) -> bool {
@@ -100,7 +108,11 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
     };
     let mut from = 0;
     loop {
-        let shown = agent::run_output(socket, &run.run, from).map_err(failed)?.ok_or_else(no_agent)?;
+        let shown = match options.runs.whole {
+            true => agent::whole_output(socket, &run.run),
+            false => agent::run_output(socket, &run.run, from),
+        };
+        let shown = shown.map_err(failed)?.ok_or_else(no_agent)?;
         print(&shown, from, output)?;
         let is_over = shown.run.state != "running";
         if is_over || !options.runs.follow {
@@ -142,7 +154,10 @@ fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failur
         output::note(&format!("{phase} step {step}{version}{attempt}, run {id} of {began_at}: {end}"));
     }
     if shown.first_line > from {
-        output::note(&format!("{} lines before are not kept", shown.first_line - from));
+        output::note(&format!(
+            "{} lines before; with --whole they are printed, as far as they are kept",
+            shown.first_line - from
+        ));
     }
     if from == 0 || !shown.log.is_empty() || state != "running" {
         output.answer(shown, |o| shown.log.iter().for_each(|line| o.line(line)));
@@ -158,7 +173,7 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
     let host = &host_of(host)?;
     if !options.runs.is_empty() {
         return Err(Failure::usage(anyhow!(
-            "--list, --step, --run, --attempt and --follow show what only the host itself keeps; use them on {host}"
+            "--list, --step, --run, --attempt, --follow and --whole show what only the host itself keeps; use them on {host}"
         )));
     }
     let key = Key::Report(host.clone());

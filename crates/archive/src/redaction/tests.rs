@@ -171,3 +171,65 @@ proptest! {
         prop_assert_eq!(redactor.redact(&text, cut), text);
     }
 }
+
+/// Gives a text in pieces of odd lengths.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl std::io::Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.1 = self.1 * 7 % 1009 + 1;
+        let length = self.1.min(into.len()).min(self.0.len());
+        into[..length].copy_from_slice(&self.0[..length]);
+        self.0 = &self.0[length..];
+        Ok(length)
+    }
+}
+
+fn copied(redactor: &Redactor, text: &[u8]) -> String {
+    let mut shown = Vec::new();
+    let written = redactor.copy(Pieces(text, 3), Cut::default(), &mut shown).unwrap();
+    assert_eq!(written, shown.len() as u64);
+    String::from_utf8(shown).unwrap()
+}
+
+#[test]
+fn no_secret_of_a_long_text_is_left_at_the_borders_of_its_parts() {
+    let redactor = Redactor::new([b"canary-one-long".as_slice(), b"key of\ntwo lines"]);
+    let secrets = [
+        "canary-one-long",
+        "canary-o\nne-long",
+        "key of\ntwo lines",
+        "password=abcdef",
+        "Y2FuYXJ5LW9uZS1sb25n",
+    ];
+    for secret in secrets {
+        for (fill, shift) in [("x", 0), ("line\n", 1), ("wörd ", 2), ("", 0)] {
+            let fill = fill.repeat(if fill.is_empty() { 0 } else { 997 / fill.len() });
+            let text: String =
+                (0..700).map(|n| format!("{fill}{} {secret} ", "y".repeat((n * 13 + shift) % 51))).collect();
+            let shown = copied(&redactor, text.as_bytes());
+            assert_eq!(shown.matches("***").count(), 700, "{secret:?} {shift}");
+            for left in ["canary", "ne-long", "two lines", "abcdef", "2FuYXJ5LW9uZS1sb2"] {
+                assert!(!shown.contains(left), "{left} of {secret:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_text_is_copied_as_it_is_but_for_what_is_no_text() {
+    let redactor = Redactor::new([b"canary".as_slice()]);
+    for text in
+        ["", "a", "ä€😀", &"é".repeat(300_000), &"no newline ".repeat(50_000), &"a line\n".repeat(90_000)]
+    {
+        assert!(copied(&redactor, text.as_bytes()) == text, "{} bytes", text.len());
+    }
+    assert_eq!(copied(&redactor, b"a\xffb\xe2\x82"), "a\u{fffd}b\u{fffd}");
+}
+
+#[test]
+fn of_a_secret_that_is_longer_than_a_part_nothing_is_left() {
+    let text = format!("password={} and more", "z".repeat(500_000));
+    let shown = copied(&Redactor::default(), text.as_bytes());
+    assert!(!shown.contains('z') && shown.ends_with("*** and more"), "{shown}");
+}

@@ -1,0 +1,103 @@
+//! Writes a bundle, one part after the other. At most one part is in memory.
+
+use super::contents::{ABOUT, About, BUNDLE_MAX_BYTES, CONTENTS, Contents, LeftOut, PART_MAX_BYTES, Part};
+use crate::{Cut, Redactor};
+use std::io::{self, Read, Write};
+
+/// Compression level. Higher ones need more memory for a few per cent.
+const LEVEL: i32 = 3;
+/// Permissions of the parts.
+const MODE: u32 = 0o600;
+
+/// A bundle that is being written.
+pub struct BundleWriter<'a, W: Write> {
+    tar: tar::Builder<zstd::Encoder<'static, W>>,
+    redactor: &'a Redactor,
+    contents: Contents,
+    /// Number of bytes that parts may still have.
+    left: u64,
+    /// When the parts were changed, by the clock of the host, in seconds since 1970.
+    time: u64,
+}
+
+impl<'a, W: Write> BundleWriter<'a, W> {
+    /// Begins a bundle.
+    ///
+    /// # Errors
+    /// Returns the error of the writer.
+    pub fn new(out: W, about: &About, redactor: &'a Redactor) -> io::Result<Self> {
+        let mut encoder = zstd::Encoder::new(out, LEVEL)?;
+        encoder.include_checksum(true)?;
+        let mut writer = Self {
+            tar: tar::Builder::new(encoder),
+            redactor,
+            contents: Contents::default(),
+            left: BUNDLE_MAX_BYTES,
+            time: u64::try_from(about.failed_at.0).unwrap_or(0),
+        };
+        let text = redactor.redact(&serde_json::to_string_pretty(about)?, Cut::default());
+        writer.append_own(ABOUT, text.as_bytes())?;
+        Ok(writer)
+    }
+
+    /// Adds a part without its secrets. Of a part that is longer than [`PART_MAX_BYTES`], or than what the others have
+    /// left, the begin is kept. `cut` says where it was cut before. What cannot be read is left out, with the reason.
+    ///
+    /// # Errors
+    /// Returns the error of the writer.
+    pub fn add(&mut self, name: &str, mut from: impl Read, cut: Cut) -> io::Result<()> {
+        let limit = PART_MAX_BYTES.min(self.left);
+        if limit == 0 {
+            self.leave_out(name, "the bundle is full");
+            return Ok(());
+        }
+        let mut header = tar::Header::new_ustar();
+        if let Err(error) = header.set_path(name) {
+            self.leave_out(name, &error.to_string());
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        if let Err(error) = from.by_ref().take(limit).read_to_end(&mut bytes) {
+            self.leave_out(name, &error.to_string());
+            return Ok(());
+        }
+        let more = from.read(&mut [0]).is_ok_and(|count| count > 0);
+        let cut = Cut { end: cut.end || more, ..cut };
+        let mut shown = Vec::with_capacity(bytes.len());
+        self.redactor.copy(&bytes[..], cut, &mut shown)?;
+        drop(bytes);
+        self.left = self.left.saturating_sub(shown.len() as u64);
+        self.contents.parts.push(Part { name: name.to_owned(), bytes: shown.len() as u64, is_cut: cut.end });
+        self.append(header, &shown)
+    }
+
+    /// Notes what is not in the bundle, and why.
+    pub fn leave_out(&mut self, name: &str, why: &str) {
+        let why = self.redactor.redact(why, Cut::default());
+        self.contents.left_out.push(LeftOut { name: name.to_owned(), why });
+    }
+
+    /// Ends the bundle.
+    ///
+    /// # Errors
+    /// Returns the error of the writer.
+    pub fn finish(mut self) -> io::Result<W> {
+        let text = serde_json::to_string_pretty(&self.contents)?;
+        self.append_own(CONTENTS, text.as_bytes())?;
+        self.tar.into_inner()?.finish()
+    }
+
+    fn append_own(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut header = tar::Header::new_ustar();
+        header.set_path(name)?;
+        self.append(header, content)
+    }
+
+    fn append(&mut self, mut header: tar::Header, content: &[u8]) -> io::Result<()> {
+        header.set_size(content.len() as u64);
+        header.set_mode(MODE);
+        header.set_mtime(self.time);
+        header.set_cksum();
+        self.tar.append(&header, content)
+    }
+}
