@@ -29,6 +29,7 @@ mod metrics;
 mod modules;
 mod network;
 mod notify;
+mod objects;
 mod observer;
 mod observer_stream;
 mod observer_tls;

@@ -12,6 +12,7 @@ pub mod etcd;
 pub mod host;
 pub mod laws;
 pub mod network;
+pub mod object_store;
 pub mod observer;
 pub mod process;
 pub mod proxy;

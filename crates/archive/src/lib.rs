@@ -1,8 +1,9 @@
 //! What is kept for later: recordings of the store, the cause of a failure, which is equal on all hosts that fail in the
-//! same way, and text from which the secrets are removed.
+//! same way, text from which the secrets are removed, and objects in a bucket or a directory.
 
 pub mod bundle;
 mod cause;
+pub mod objects;
 pub mod recording;
 mod redaction;
 

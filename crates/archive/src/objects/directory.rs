@@ -1,0 +1,187 @@
+//! Objects in a directory. Writers on any number of hosts may share it.
+
+use super::copying::{Content, Created, copy};
+use super::error::ObjectProblem;
+use super::name::ObjectName;
+use ring::rand::{SecureRandom, SystemRandom};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Permissions of an object.
+const OBJECT_MODE: Mode = Mode::from_raw_mode(0o640);
+/// Permissions of a directory that is created for an object.
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
+
+/// A directory with objects. It has to exist: if it were created, objects would get below the mount point of a file system
+/// that is not mounted.
+pub(super) struct Directory {
+    root: PathBuf,
+}
+
+/// What to do about a directory of an object that is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Create,
+    Leave,
+}
+
+impl Directory {
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Creates an object. It gets its name when all of it is on the disk, so that nobody sees a part of it.
+    pub(super) fn create(&self, name: &ObjectName, content: Content) -> Result<Created, ObjectProblem> {
+        let (_, last) = name.parts();
+        let Some(parent) = self.parent(name, Missing::Create)? else {
+            return Err(of(name.as_str(), Errno::NOENT));
+        };
+        if is_object(parent.as_fd(), name)? {
+            return Ok(Created::Existed);
+        }
+        let temporary = temporary_name()?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, &temporary, flags, OBJECT_MODE)
+            .map_err(|errno| of(&temporary, errno))?;
+        let created = write(File::from(file), content).and_then(|file| {
+            match rustix::fs::linkat(&parent, &temporary, &parent, last, AtFlags::empty()) {
+                Ok(()) => Ok(Created::Now),
+                // NFS repeats a request whose answer got lost, and finds its own link: the file has two names then.
+                Err(Errno::EXIST) if links(&file) == 2 => Ok(Created::Now),
+                Err(Errno::EXIST) => is_object(parent.as_fd(), name).map(|_| Created::Existed),
+                Err(errno) => Err(of(name.as_str(), errno)),
+            }
+        });
+        // The name is one that no object has. If it stays, it only takes space.
+        let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
+        if created == Ok(Created::Now) {
+            rustix::fs::fsync(&parent).map_err(|errno| of("the directory of the object", errno))?;
+        }
+        created
+    }
+
+    /// True if the object is there.
+    pub(super) fn exists(&self, name: &ObjectName) -> Result<bool, ObjectProblem> {
+        match self.parent(name, Missing::Leave)? {
+            Some(parent) => is_object(parent.as_fd(), name),
+            None => Ok(false),
+        }
+    }
+
+    /// Copies an object and returns its length in bytes; `None` if it is not there.
+    pub(super) fn get(
+        &self,
+        name: &ObjectName,
+        max: u64,
+        into: &mut dyn Write,
+    ) -> Result<Option<u64>, ObjectProblem> {
+        let Some(parent) = self.parent(name, Missing::Leave)? else { return Ok(None) };
+        if !is_object(parent.as_fd(), name)? {
+            return Ok(None);
+        }
+        let (_, last) = name.parts();
+        // Without NONBLOCK, a pipe that took the place of the object would be waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, last, flags, Mode::empty())
+            .map_err(|errno| of(name.as_str(), errno))?;
+        let mut file = File::from(file);
+        let metadata = file.metadata().map_err(|error| ObjectProblem::of_file(name.as_str(), &error))?;
+        if metadata.len() > max {
+            return Err(ObjectProblem::TooLarge { max });
+        }
+        copy(&mut file, max, into, |error| ObjectProblem::of_file(name.as_str(), &error)).map(Some)
+    }
+
+    /// Opens the directory of an object, step by step, and follows no symbolic link below the root. Returns `None` if it is
+    /// missing and is to be left so.
+    fn parent(&self, name: &ObjectName, missing: Missing) -> Result<Option<OwnedFd>, ObjectProblem> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = rustix::fs::open(&self.root, flags, Mode::empty())
+            .map_err(|errno| of("the directory of the store", errno))?;
+        let (directories, _) = name.parts();
+        for part in directories {
+            let open = || rustix::fs::openat(&at, part, flags | OFlags::NOFOLLOW, Mode::empty());
+            let next = match open() {
+                Err(Errno::NOENT) if missing == Missing::Leave => return Ok(None),
+                Err(Errno::NOENT) => make_directory(at.as_fd(), part).and_then(|()| open()),
+                opened => opened,
+            };
+            at = next.map_err(|errno| match errno {
+                Errno::NOTDIR | Errno::LOOP => ObjectProblem::File {
+                    why: format!("{part} is a symbolic link or no directory"),
+                    is_permanent: true,
+                },
+                errno => of(part, errno),
+            })?;
+        }
+        Ok(Some(at))
+    }
+}
+
+fn of(what: &str, errno: Errno) -> ObjectProblem {
+    ObjectProblem::of_file(what, &io::Error::from(errno))
+}
+
+/// Creates a directory, unless another writer does so at the same time.
+fn make_directory(at: BorrowedFd, part: &str) -> Result<(), Errno> {
+    match rustix::fs::mkdirat(at, part, DIRECTORY_MODE) {
+        Ok(()) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let made = rustix::fs::openat(at, part, flags, Mode::empty())?;
+            // The mask of the process does not count. The bit that passes on the group of a directory is kept.
+            let inherited = Mode::from_raw_mode(rustix::fs::fstat(&made)?.st_mode) & Mode::SGID;
+            rustix::fs::fchmod(&made, DIRECTORY_MODE | inherited)?;
+            rustix::fs::fsync(at)
+        }
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// True if the object is in this directory. Anything there but a regular file is an error.
+fn is_object(parent: BorrowedFd, name: &ObjectName) -> Result<bool, ObjectProblem> {
+    let (_, last) = name.parts();
+    match rustix::fs::statat(parent, last, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(true),
+        Ok(_) => Err(ObjectProblem::File {
+            why: format!("{last} is a symbolic link or no regular file"),
+            is_permanent: true,
+        }),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(of(name.as_str(), errno)),
+    }
+}
+
+/// Returns a name that no object can have, because it contains `~`, and that no other writer has.
+fn temporary_name() -> Result<String, ObjectProblem> {
+    let mut random = [0; 16];
+    SystemRandom::new().fill(&mut random).map_err(|_| ObjectProblem::File {
+        why: "the system gives no random number".to_owned(),
+        is_permanent: false,
+    })?;
+    Ok(format!(".upload-{:032x}~", u128::from_le_bytes(random)))
+}
+
+/// Writes a file and waits until it is on the disk.
+fn write(mut file: File, content: Content) -> Result<File, ObjectProblem> {
+    let failed = |error: &io::Error| ObjectProblem::of_file("the new object", error);
+    let mut reader = content.reader();
+    match io::copy(&mut reader, &mut file) {
+        Ok(_) => {}
+        Err(error) => return Err(reader.error.unwrap_or_else(|| failed(&error))),
+    }
+    // The mask of the process does not count.
+    rustix::fs::fchmod(&file, OBJECT_MODE).map_err(|errno| failed(&errno.into()))?;
+    file.sync_all().map_err(|error| failed(&error))?;
+    Ok(file)
+}
+
+/// Returns the number of names of a file; 0 if that is not known.
+fn links(file: &File) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().map_or(0, |metadata| metadata.nlink())
+}
