@@ -2,6 +2,7 @@
 //! It finds everything at once, also what the agent would meet only later: files, programs, and the
 //! variables that take precedence over settings.
 
+use crate::bundles;
 use crate::config::{self, Override, Texts};
 use crate::logging;
 use crate::secrets::Secrets;
@@ -77,6 +78,9 @@ fn check_read(read: PlacedSettings, found: &mut Findings) {
         found.add_error(&places, "log.level", &message);
     }
     check_session(&settings, &places, found);
+    if let Some(why) = settings.bundles.as_ref().and_then(bundles::check) {
+        found.add_error(&places, "bundles.to", &why);
+    }
     check_files(&settings, &places, found);
     check_validation_directory(&settings, &places, found);
 }

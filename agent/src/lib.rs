@@ -2,6 +2,7 @@
 //! to do, applies and validates the version, and reports the result. [`run`] creates all parts of
 //! the agent and is the place to start reading.
 
+mod bundles;
 mod catalog;
 mod certificates;
 pub mod check_config;
@@ -219,6 +220,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tasks.spawn("dns", dns.serve(reader.clone(), &metrics)?.run());
     tasks.spawn("store-version", warn_of_old_store(session.clone()));
     tasks.spawn("facts", reconcile::run(facts::Facts::new(settings_receiver.clone(), status.clone())));
+    let kept = (settings.state_directory.as_path(), runs.clone(), secrets.clone());
+    let (bundles, bundle) = bundles::Bundles::new(settings_receiver.clone(), status.clone(), kept)?;
+    tasks.spawn("bundles", reconcile::run(bundles));
     let state_metrics = http::StateMetrics {
         status: status.clone(),
         reader: reader.clone(),
@@ -300,6 +304,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         rollout,
         end_wanted,
         rollout_ended,
+        bundle,
         metrics,
         watchdog: systemd::watchdog_interval(),
     };

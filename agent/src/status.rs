@@ -4,6 +4,7 @@ use etcd_session::{LeaseEnd, PresenceState, Snapshot};
 use planning::host::{Decision, RunningStep, Target};
 use planning::settings::{ValidationDirectory, ValidationRule};
 use schema::names::{HostName, Version};
+use schema::records::Cause;
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub(crate) struct Status {
     pub installed: Option<Version>,
     /// The version that the host may be listed under.
     pub listed: Option<Version>,
+    /// The cause of the failure that ended the last attempt.
+    pub cause: Option<Cause>,
     /// The step that is running.
     pub running: Option<RunningStep>,
     pub store_trust: StoreTrust,
@@ -89,6 +92,7 @@ impl Default for Status {
             target: StatusTarget::Unread,
             installed: None,
             listed: None,
+            cause: None,
             running: None,
             store_trust: StoreTrust::Unread,
             presence: PresenceState::NotYet,

@@ -6,6 +6,7 @@ mod alerts;
 mod answer_schemas;
 mod architecture;
 mod bootstrap;
+mod bundles;
 mod capitals;
 mod catalog;
 mod causes;

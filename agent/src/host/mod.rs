@@ -32,7 +32,7 @@ use planning::host::{Decision, Desired, HostState, Observed, RunningStep, advanc
 use planning::settings::Settings;
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Conclusion, Effect, Planned};
-use schema::records::{Driver, LiveClaim, MachineInfo};
+use schema::records::{BundleLink, Driver, LiveClaim, MachineInfo};
 use schema::time::{BootMillis, Now};
 use schema::writes::WriteRefusal;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub(crate) enum HostEvent {
     CatalogChanged,
     ChecksChanged,
     RolloutChanged,
+    BundleUploaded,
     WatchdogDue,
 }
 
@@ -102,6 +103,8 @@ pub(crate) struct Reconciler {
     pub end_wanted: watch::Sender<Option<WantedEnd>>,
     /// The last rollout that is known to have ended.
     pub rollout_ended: watch::Receiver<Option<InstructionOrder>>,
+    /// The bundle of a failure that was uploaded last.
+    pub bundle: watch::Receiver<Option<BundleLink>>,
     pub metrics: Metrics,
     /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
     pub watchdog: Option<Duration>,
@@ -150,6 +153,7 @@ impl Reconcile for HostLoop {
             }
             changed = parts.rollout.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout"),
             changed = parts.rollout_ended.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout-end"),
+            changed = parts.bundle.changed() => (changed.is_ok(), HostEvent::BundleUploaded, "bundles"),
             changed = self.checks.changed() => (changed.is_ok(), HostEvent::ChecksChanged, "checks"),
             _ = self.watchdog.tick() => return Some(HostEvent::WatchdogDue),
         };

@@ -53,6 +53,11 @@ impl Reconciler {
         self.observe_rollout(context);
         self.observe_end(context);
         self.observe_catalog(context);
+        let uploaded = self.bundle.borrow_and_update().clone();
+        if let Some(link) = uploaded.filter(|link| context.state.bundle.as_ref() != Some(link)) {
+            context.state.record(Fact::BundleUploaded(link), &context.policy, clock::now(), jitter());
+            context.unsaved = true;
+        }
         let files = self.file_problems();
         context.problems = HostProblems {
             checks: self.failing_checks(),

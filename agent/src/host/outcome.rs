@@ -94,6 +94,7 @@ impl Reconciler {
             target: context.target.clone().into(),
             installed: state.installed.clone(),
             listed: state.listing().cloned(),
+            cause: state.attempt.as_ref().and_then(|attempt| attempt.ended.as_ref()?.failure.cause.clone()),
             running: state.running.clone(),
             store_trust: context.store_trust.clone(),
             presence: context.presence.clone(),

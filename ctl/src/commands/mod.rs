@@ -2,6 +2,7 @@
 //! exit code.
 
 mod bootstrap;
+mod bundle;
 mod claims;
 mod context;
 mod desired;
@@ -126,6 +127,7 @@ pub(crate) fn run(
                     | StateVerb::Events(_)
                     | StateVerb::Why(_)
                     | StateVerb::Logs(_)
+                    | StateVerb::Bundle(_)
             );
             ask(settings, most, about_fleet, output, |store, output| state(verb, store, output))
         }
@@ -251,6 +253,7 @@ fn state<'a>(verb: StateVerb, store: &'a Store<'_>, output: &'a mut Output) -> A
         StateVerb::Events(options) => Box::pin(events::events(options, store, output)),
         StateVerb::Why(options) => Box::pin(why::why(options, store, output)),
         StateVerb::Logs(options) => Box::pin(logs::logs(options, store, output)),
+        StateVerb::Bundle(options) => Box::pin(bundle::bundle(options, store, output)),
         StateVerb::Retry(options) => Box::pin(retry::retry(options, store, output)),
         StateVerb::Store { verb } => Box::pin(self::store::store_verb(verb, store, output)),
     }

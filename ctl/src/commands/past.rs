@@ -60,6 +60,7 @@ pub(super) fn check(verb: &Verb) -> Result<(), Failure> {
             | StateVerb::Why(_)
             | StateVerb::Events(_)
             | StateVerb::Logs(_)
+            | StateVerb::Bundle(_)
             | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
             | StateVerb::Store { verb: StoreVerb::Show } => true,
             _ => false,

@@ -9,9 +9,9 @@ use super::services::ServicesVerb;
 use super::store::StoreVerb;
 use super::values::ValuesVerb;
 use super::{
-    bootstrap, claims, desired, discovery_token, enroll, events, failures, freezes, host_config, hosts, lint,
-    local, logs, maintenance, one_shot, plan, retry, running, services, status, trigger, ui, verify_hosts,
-    why, with_claim,
+    bootstrap, bundle, claims, desired, discovery_token, enroll, events, failures, freezes, host_config,
+    hosts, lint, local, logs, maintenance, one_shot, plan, retry, running, services, status, trigger, ui,
+    verify_hosts, why, with_claim,
 };
 use crate::manual::Manual;
 use clap::Subcommand;
@@ -109,6 +109,7 @@ pub(crate) enum StateVerb {
     Why(why::Why),
     Events(events::Events),
     Logs(logs::Logs),
+    Bundle(bundle::Bundle),
     Retry(retry::Retry),
     /// The store itself
     Store {

@@ -117,7 +117,15 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("orchestrate logs web-7", "the output of the step that failed"),
             ("orchestrate logs --this-host --follow", "on the host: what the step prints that runs"),
             ("orchestrate logs --this-host --step install --attempt 1", "on the host: an earlier run"),
+            ("orchestrate logs --this-host --step install --whole", "on the host: all that the step printed"),
         ],
+    ),
+    (
+        "bundle",
+        &[(
+            "orchestrate bundle web-7 --from file:///srv/bundles",
+            "fetch what web-7 kept of its failed attempt",
+        )],
     ),
     (
         "retry",

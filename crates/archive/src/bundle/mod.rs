@@ -3,6 +3,7 @@
 //! `contents.json`, which names each part, and what was left out and why.
 
 mod contents;
+mod digest;
 mod pack;
 #[cfg(test)]
 mod tests;
@@ -12,5 +13,6 @@ pub use contents::{
     About, BUNDLE_MAX_BYTES, Contents, FORMAT, LeftOut, PART_MAX_BYTES, Part, UNPACKED_MAX_BYTES,
     UNPACKED_MAX_FILES,
 };
+pub use digest::Digested;
 pub use pack::BundleWriter;
 pub use unpack::{UnpackError, unpack};

@@ -2,7 +2,9 @@
 
 use super::url::ObjectsUrl;
 use std::fmt;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Region in the signatures of requests, if none is given. Most stores other than AWS accept it.
@@ -43,6 +45,17 @@ impl ObjectStoreConfig {
     }
 }
 
+/// Largest file with an access key, in bytes.
+const FILE_MAX_BYTES: u64 = 4096;
+
+/// Why a file with an access key cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct CredentialsError {
+    path: PathBuf,
+    why: String,
+}
+
 /// The access key of S3: its id and its secret. `Debug` shows stars.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
@@ -54,6 +67,33 @@ impl Credentials {
     /// Wraps the id and the secret of an access key.
     pub fn new(key_id: impl Into<String>, secret: impl Into<String>) -> Self {
         Self { key_id: key_id.into(), secret: secret.into() }
+    }
+
+    /// Reads a file with the id on its first line and the secret on its second.
+    ///
+    /// # Errors
+    /// Returns an error that names the file if it cannot be read, has another form or can be read by everybody.
+    pub fn read_file(path: &Path) -> Result<Self, CredentialsError> {
+        let failed = |why: String| CredentialsError { path: path.to_owned(), why };
+        let system = |error: io::Error| failed(error.to_string());
+        let file = std::fs::File::open(path).map_err(system)?;
+        if file.metadata().map_err(system)?.mode() & 0o007 != 0 {
+            return Err(failed("everybody can use it; its mode has to be 0600 or 0640".into()));
+        }
+        let mut text = String::new();
+        file.take(FILE_MAX_BYTES).read_to_string(&mut text).map_err(system)?;
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let credentials = match lines[..] {
+            [id, secret] => Some(Self::new(id, secret)),
+            _ => None,
+        };
+        let form = "it has to have the id of an access key on its first line and the secret on its second";
+        credentials.filter(Self::are_usable).ok_or_else(|| failed(form.into()))
+    }
+
+    /// Returns the secret, for what removes it from text.
+    pub fn secret(&self) -> &[u8] {
+        self.secret.as_bytes()
     }
 
     /// True if neither part is empty and both consist of visible ASCII characters. An id has no slash, because the
@@ -78,6 +118,27 @@ impl fmt::Debug for Credentials {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_access_key_is_read_from_a_file_that_others_cannot_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str, mode: u32| {
+            std::fs::write(file.path(), text).unwrap();
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            Credentials::read_file(file.path()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("id\n secret \n", 0o640), Ok(Credentials::new("id", "secret")));
+        for (text, mode, expected) in [
+            ("id\nsecret\n", 0o644, "everybody can use it"),
+            ("id\n", 0o600, "on its first line"),
+            ("id\n\n", 0o600, "on its first line"),
+            ("id\ncanary\nmore\n", 0o600, "on its first line"),
+        ] {
+            let error = read(text, mode).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("canary"), "{error}");
+        }
+    }
 
     #[test]
     fn credentials_are_never_printed() {

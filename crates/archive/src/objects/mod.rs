@@ -13,7 +13,7 @@ mod s3;
 mod store;
 mod url;
 
-pub use config::{Credentials, DEFAULT_REGION, ObjectStoreConfig};
+pub use config::{Credentials, CredentialsError, DEFAULT_REGION, ObjectStoreConfig};
 pub use copying::Created;
 pub use error::{ObjectError, ObjectProblem, Operation};
 pub use name::{NAME_MAX_BYTES, NameError, ObjectName};

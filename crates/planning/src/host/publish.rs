@@ -10,7 +10,9 @@ use crate::rollout::Obstacle;
 use schema::keys::StatusState;
 use schema::names::Version;
 use schema::plan::{Action, Effect, Phase, Plan, Planned, Reason};
-use schema::records::{Driver, HostClaims, LONG_STEP, LongStep, Report, ReportedStore, ReportedTarget};
+use schema::records::{
+    BundleLink, Driver, HostClaims, LONG_STEP, LongStep, Report, ReportedStore, ReportedTarget,
+};
 use schema::store_trust::StoreTrust;
 use schema::time::{BootMillis, EpochSeconds, Now, Span};
 use schema::verdict::{HostVerdict, WaitingOn};
@@ -33,6 +35,12 @@ impl HostState {
     /// holds.
     pub fn listing(&self) -> Option<&Version> {
         self.installed.as_ref().filter(|_| self.proof_holds && self.in_progress_version.is_none())
+    }
+
+    /// Returns the bundle of this host that is about the instruction which it acts on.
+    fn bundle_to_report(&self) -> Option<&BundleLink> {
+        let order = self.attempt.as_ref()?.instruction.order;
+        self.bundle.as_ref().filter(|link| link.rollout == order)
     }
 
     fn may_announce(&self, policy: &Policy) -> bool {
@@ -81,6 +89,7 @@ pub(super) fn report(
         unpublished: observed.problems.reported_unpublished().cloned().collect(),
         problems: observed.problems.reported_files().cloned().collect(),
         durations: state.durations.clone(),
+        bundle: state.bundle_to_report().cloned(),
         log_of,
         log: log.into_iter().collect(),
     }

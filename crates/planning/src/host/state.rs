@@ -14,7 +14,7 @@ use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
 use schema::records::{
-    Cause, DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep, ProgressState,
+    BundleLink, Cause, DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep, ProgressState,
     StatusRecord, StepDuration,
 };
 use schema::steps::StepEnd;
@@ -319,6 +319,9 @@ pub struct HostState {
     /// The output of the steps that failed or were deferred.
     #[serde(default, skip_serializing_if = "StepLogs::is_empty")]
     pub logs: StepLogs,
+    /// The bundle that the host uploaded last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<BundleLink>,
     /// When the last reports were written; at most [`REPORTS_IN_A_BURST`] times.
     #[serde(default)]
     pub report_times: Vec<BootMillis>,
@@ -355,6 +358,8 @@ pub enum Fact {
     StepEnded(StepReport),
     /// A report was written.
     ReportWritten,
+    /// The bundle of a failure was uploaded.
+    BundleUploaded(BundleLink),
 }
 
 /// How a step ended, and the last lines of its output.
@@ -417,6 +422,7 @@ impl HostState {
             statuses: BTreeMap::new(),
             log: Vec::new(),
             logs: StepLogs::default(),
+            bundle: None,
             report_times: Vec::new(),
         }
     }
@@ -521,6 +527,7 @@ impl HostState {
                 self.running_at = Some(now.wall);
             }
             Fact::StepEnded(report) => self.end_step(report, policy, now),
+            Fact::BundleUploaded(link) => self.bundle = Some(link),
             Fact::ReportWritten => {
                 self.report_times.push(now.boot);
                 let excess = self.report_times.len().saturating_sub(super::REPORTS_IN_A_BURST);

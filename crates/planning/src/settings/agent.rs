@@ -1,6 +1,7 @@
 //! The settings of the agent, as written in a file and as validated.
 
 use crate::policy::{Leftovers, Policy};
+use crate::settings::bundles::{BundlesFragment, BundlesSettings};
 use crate::settings::services;
 use crate::settings::services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 use crate::settings::store::{StoreFragment, StoreSettings};
@@ -30,6 +31,7 @@ pub(super) struct Fragment {
     pub(super) validation: ValidationFragment,
     pub(super) attempts: AttemptsFragment,
     pub(super) log: LogFragment,
+    pub(super) bundles: BundlesFragment,
     pub(super) services: services::ServicesFragment,
     pub(super) catalog: services::CatalogFragment,
     pub(super) dns: services::DnsFragment,
@@ -161,6 +163,8 @@ pub struct Settings {
     pub dns: DnsSettings,
     /// The files that are rendered from the catalog.
     pub templates: Vec<TemplateSettings>,
+    /// Where the bundles of failed attempts go; `None` if there are none.
+    pub bundles: Option<BundlesSettings>,
     /// The file with the identity of the machine. In containers it may be elsewhere.
     pub machine_id_file: PathBuf,
     /// The file with the identity of the boot.

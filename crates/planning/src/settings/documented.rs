@@ -58,6 +58,7 @@ fn required(header: &str) -> &'static [(&'static str, &'static str)] {
 fn needed(header: &str, name: &str) -> (&'static str, &'static str) {
     match (header, name) {
         ("[http]", "socket_group") => ("", "socket = \"/run/x\"\n"),
+        ("[bundles]", name) if name != "to" => ("", "to = \"file:///a\"\n"),
         ("[[requires]]", "role") => ("", "count = \"all\"\n"),
         ("[[requires]]", "step") => ("[[apply]]\nname = \"other\"\ncommand = [\"/bin/true\"]\n", ""),
         _ => ("", ""),

@@ -3,6 +3,7 @@
 //! with its file, its line if that is known and, for an unknown name, the nearest known one.
 
 mod agent;
+mod bundles;
 mod checks;
 mod command;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod validation;
 
 pub(crate) use agent::{BACKOFF_SECONDS, SUSPECT_AFTER};
 pub use agent::{LogFormat, Settings, read_version_file};
+pub use bundles::BundlesSettings;
 pub use command::VERSION_PLACEHOLDER;
 pub use error::{SettingsError, SettingsErrors, name_of};
 pub use initial::Initial;

@@ -152,6 +152,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
         catalog: services::catalog(fragment.catalog, problems),
         dns: services::dns(fragment.dns, problems),
         templates: services::templates(fragment.template, problems),
+        bundles: fragment.bundles.validate(problems),
         machine_id_file: fragment.identity.machine_id_file.unwrap_or_else(|| "/etc/machine-id".into()),
         boot_id_file: fragment
             .identity

@@ -1,6 +1,7 @@
 //! The JSON values of the store. Each contains a format version. Readers ignore fields that they do
 //! not know, and accept the plain text of the original tool where it wrote one.
 
+mod bundle_link;
 mod cause;
 mod event;
 mod failed;
@@ -26,6 +27,7 @@ mod trigger;
 mod wait;
 mod window;
 
+pub use bundle_link::BundleLink;
 pub use cause::{CAUSE_LINE_MAX_BYTES, Cause};
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use failed::{FailedHost, FailureKind, Halt};

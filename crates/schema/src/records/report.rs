@@ -4,6 +4,7 @@ use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::plan::{Phase, Plan, Reason};
+use crate::records::bundle_link::BundleLink;
 use crate::records::file_problem::FileProblem;
 use crate::records::log_lines::LogLines;
 use crate::records::machine::MachineInfo;
@@ -89,6 +90,9 @@ pub struct Report {
     /// The step that printed `log`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_of: Option<LoggedStep>,
+    /// The bundle that the host uploaded of its failure under the present instruction, if it is the one that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<BundleLink>,
     /// Last output lines of a step that failed or was deferred: the one that the verdict names, if any; at most
     /// [`LOG_TAIL_MAX_BYTES`](crate::codec::LOG_TAIL_MAX_BYTES), redacted.
     #[serde(default)]
@@ -120,6 +124,7 @@ impl Report {
             unpublished: Vec::new(),
             problems: Vec::new(),
             durations: Vec::new(),
+            bundle: None,
             log_of: None,
             log: LogLines::default(),
         }
@@ -147,6 +152,7 @@ impl Report {
             unpublished,
             problems,
             durations: _,
+            bundle,
             log_of: _,
             log: _,
         } = self;
@@ -162,6 +168,7 @@ impl Report {
             && are_same(checks, &other.checks, FailingCheck::is_same_as)
             && *unpublished == other.unpublished
             && *problems == other.problems
+            && *bundle == other.bundle
     }
 
     /// Returns the report as JSON, shortened to fit into [`REPORT_MAX_BYTES`]: first the log

@@ -1,0 +1,159 @@
+//! `bundle`: fetches the bundle of a failure from the object store of the fleet, and unpacks it.
+
+use super::context::{Store, host_of};
+use crate::completion;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::{Context as _, anyhow};
+use archive::bundle::{About, BUNDLE_MAX_BYTES, Digested, unpack};
+use archive::objects::{Credentials, DEFAULT_REGION, ObjectStore, ObjectStoreConfig, ObjectsUrl};
+use clap::Args;
+use planning::text::rfc3339;
+use schema::codec;
+use schema::keys::{Key, Prefix, StatusState};
+use schema::names::{Fingerprint, HostName, StatusType};
+use schema::records::{BundleLink, Report, StatusRecord};
+use schema::verdict::HostVerdict;
+use serde_json::json;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// Fetch what a host kept of its failed attempt
+#[derive(Debug, Args)]
+pub(crate) struct Bundle {
+    /// Host that failed
+    #[arg(add = completion::hosts())]
+    host: String,
+    /// New directory for the files; bundle-HOST in this directory if it is not given
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+    /// Object store of the fleet, as in the setting `bundles.to` of its hosts
+    #[arg(long, value_name = "URL")]
+    from: Option<ObjectsUrl>,
+    /// Server of S3
+    #[arg(long, value_name = "URL", requires = "from")]
+    s3_endpoint: Option<String>,
+    /// Region of S3
+    #[arg(long, value_name = "NAME", requires = "from", default_value = DEFAULT_REGION)]
+    s3_region: String,
+    /// File with an access key of S3: its id on the first line, its secret on the second
+    #[arg(long, value_name = "FILE", requires = "from")]
+    s3_credentials: Option<PathBuf>,
+    /// Authorities that may have signed the certificate of the server of S3, as PEM
+    #[arg(long, value_name = "FILE", requires = "from")]
+    s3_cacert: Option<PathBuf>,
+}
+
+impl Bundle {
+    /// Opens the object store, and returns its URL too. It is not contacted.
+    fn open(&self, link: &BundleLink) -> Result<(ObjectStore, ObjectsUrl), Failure> {
+        let Some(from) = &self.from else {
+            let why = "a report is not trusted to say where files are fetched from";
+            return Err(Failure::usage(anyhow!(
+                "the bundle is {}; name the object store of the fleet with --from, because {why}",
+                link.url
+            )));
+        };
+        let mut config = ObjectStoreConfig::new(from.clone());
+        config.endpoint.clone_from(&self.s3_endpoint);
+        config.region.clone_from(&self.s3_region);
+        config.ca.clone_from(&self.s3_cacert);
+        let credentials = self.s3_credentials.as_deref().map(Credentials::read_file);
+        config.credentials = credentials.transpose().map_err(Failure::usage)?;
+        Ok((ObjectStore::open(config).map_err(Failure::usage)?, from.clone()))
+    }
+}
+
+/// Fetches the bundle of a host, or of another one that failed for the same cause.
+pub(super) async fn bundle(options: Bundle, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let host = &host_of(&options.host)?;
+    let (by, link) = find(host, store).await?;
+    let (objects, from) = options.open(&link)?;
+    let Some(name) = from.name_of(&link.url) else {
+        return Err(Failure::refused(format!(
+            "{by} reports the bundle {}, which is not below {from}",
+            link.url
+        )));
+    };
+    if by != *host {
+        output::note(&format!("{by} failed for the same cause and uploaded the bundle"));
+    }
+    let into = options.into.unwrap_or_else(|| PathBuf::from(format!("bundle-{host}")));
+    if into.exists() {
+        return Err(Failure::usage(anyhow!("{} exists; name a new directory with --into", into.display())));
+    }
+    let file = tempfile::tempfile().context("a temporary file")?;
+    let mut fetched = Digested::new(file);
+    match objects.get(&name, BUNDLE_MAX_BYTES * 2, &mut fetched) {
+        Ok(Some(_)) => {}
+        Ok(None) => return Err(Failure::no(format!("{} does not exist any more", link.url))),
+        Err(error) => return Err(Failure::cannot_tell(error.to_string())),
+    }
+    let (mut file, sha256, bytes) = fetched.finish();
+    if sha256 != link.sha256 {
+        return Err(Failure::cannot_tell(format!(
+            "{} is not what {by} uploaded: its SHA-256 is {sha256}, and {by} reports {}",
+            link.url, link.sha256
+        )));
+    }
+    file.flush().and_then(|()| file.rewind()).context("the temporary file")?;
+    let about =
+        unpack(file, &into).map_err(|error| Failure::cannot_tell(format!("{}: {error}", link.url)))?;
+    show(&about, (&into, &link, bytes), output);
+    Ok(Exit::Yes)
+}
+
+fn show(about: &About, (into, link, bytes): (&Path, &BundleLink, u64), output: &mut Output) {
+    let About { host, version, attempt, failed_at, cause, .. } = about;
+    let answer = json!({
+        "host": host,
+        "version": version,
+        "attempt": attempt,
+        "failed_at": rfc3339(*failed_at),
+        "cause": cause.line,
+        "fingerprint": cause.fingerprint,
+        "url": link.url,
+        "sha256": link.sha256,
+        "bytes": bytes,
+        "directory": into,
+    });
+    output.answer(&answer, |output| {
+        let at = rfc3339(*failed_at).unwrap_or_default();
+        output.line(&format!("{host} failed at {version}, attempt {attempt}, {at}: {}", cause.line));
+        output.line(&format!("its files are in {}", into.display()));
+    });
+}
+
+/// Returns the bundle that the report of a host names, or the newest one of a host that failed for the same cause.
+async fn find(host: &HostName, store: &Store<'_>) -> Result<(HostName, BundleLink), Failure> {
+    let found = store.session.read_all(&[], &[Prefix::Reports], None, store.deadline).await?;
+    let read = |key: &str, value: &[u8]| match Key::parse(key) {
+        Ok(Key::Report(of)) => Some((of, codec::read::<Report>(value).ok()?)),
+        _ => None,
+    };
+    let reports: Vec<(HostName, Report)> =
+        found.entries.iter().filter_map(|(key, entry)| read(key, &entry.value)).collect();
+    let own = reports.iter().find(|(of, _)| of == host);
+    let Some((_, report)) = own else {
+        return Err(Failure::no(format!("host {host} has not reported")));
+    };
+    if let Some(link) = &report.bundle {
+        return Ok((host.clone(), link.clone()));
+    }
+    if !matches!(report.verdict, HostVerdict::Failed(_)) {
+        return Err(Failure::no(format!("host {host} has no bundle, because it has not failed")));
+    }
+    let results = StatusType::of_agents().map(|kind| Key::Status(kind, StatusState::Failed, host.clone()));
+    let results = store.session.read_keys(&results, store.deadline).await?;
+    let records = results.entries.values().filter_map(|entry| StatusRecord::read(&entry.value).ok());
+    let causes: Vec<Fingerprint> = records.filter_map(|record| Some(record.cause?.fingerprint)).collect();
+    let others = reports.iter().filter_map(|(of, report)| Some((of, report.bundle.as_ref()?)));
+    let same = others.filter(|(_, link)| causes.contains(&link.fingerprint));
+    match same.max_by_key(|(_, link)| link.rollout) {
+        Some((of, link)) => Ok((of.clone(), link.clone())),
+        None => Err(Failure::no(format!(
+            "there is no bundle of this failure: hosts upload one within minutes, if they have the setting `bundles.to`; \
+             `orchestrate logs {host}` shows the last lines"
+        ))),
+    }
+}

@@ -1,0 +1,236 @@
+//! Bundles of failures: hosts upload one for each cause, and `bundle` fetches it.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::host::{CommandOutput, Host};
+use tests::object_store::{BUCKET, Behaviour, KEY_ID, ObjectServer, SECRET};
+use tests::store::Store;
+use tests::wait;
+
+/// The order of the first rollout begins with this.
+const LINEAGE: &str = r#"{"format":1,"lineage":"abc","epoch":1}"#;
+
+/// Starts a host whose step prints its secret in several ways and fails at version 2 with this message.
+fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str) -> Host {
+    let host = Host::new(name, &etcd.endpoints());
+    // 100 KiB before the secrets, so that the report has no trace of the first line.
+    let script = format!(
+        "#!/bin/sh\necho \"the first line of $ORCHESTRATE_STEP_HOST\"\n\
+         [ \"$ORCHESTRATE_STEP_VERSION\" = 1 ] && exit 0\n\
+         i=0; while [ $i -lt 2000 ]; do echo \"$i: a line of fifty characters that says nothing\"; i=$((i+1)); done\n\
+         echo \"plain $DB_PASSWORD\"; printf '%s' \"$DB_PASSWORD\" | base64\n\
+         printf 'split canary-\\n77-long\\n'; echo 'url canary%2D77%2Dlong'\n\
+         echo 'error: {message}'; exit 3\n"
+    );
+    host.write_executable("install", &script);
+    host.write("app.conf", "password=canary-77-long\nport=80\n");
+    host.write("secret.conf", "x");
+    std::os::unix::fs::symlink("/etc/hostname", host.path("link.conf")).expect("a link");
+    let file = |name: &str| format!("\"{}\"", host.path(name).display());
+    let settings = format!(
+        "[environment]\nDB_PASSWORD = \"canary-77-long\"\n\
+         [[apply]]\nname = \"install\"\ncommand = [{}]\n\
+         [[validate]]\nname = \"look\"\ncommand = [\"/bin/true\"]\n\
+         [bundles]\nspread = \"1s\"\ntake_over_after = \"3s\"\nfiles = [{}, {}, \"/nowhere\"]\n{bundles}\n",
+        file("install"),
+        file("app.conf"),
+        file("link.conf")
+    );
+    let mut host = host.with(&settings);
+    host.start();
+    host
+}
+
+fn in_directory(directory: &Path) -> String {
+    format!("to = \"file://{}\"\n", directory.display())
+}
+
+fn in_bucket(server: &ObjectServer, credentials: &Path) -> String {
+    format!(
+        "to = \"s3://{BUCKET}/prod\"\nendpoint = \"{}\"\ncredentials = \"{}\"\n",
+        server.endpoint(),
+        credentials.display()
+    )
+}
+
+/// Returns all files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries =
+        std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+fn uploaded(directory: &Path) -> Vec<PathBuf> {
+    let is_bundle = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "zst");
+    files(directory).into_iter().filter(is_bundle).collect()
+}
+
+fn report(store: &Store, host: &str) -> Value {
+    let report = store.get(&format!("/orchestrate/reports/{host}"));
+    report.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// Waits until one of the hosts reports a bundle, and returns its name.
+fn wait_for_link(store: &Store, hosts: &[(&str, &Host)]) -> String {
+    let linked = || {
+        let found = hosts.iter().find(|(name, _)| report(store, name)["bundle"].is_object());
+        found.map(|(name, _)| (*name).to_owned())
+    };
+    wait::until("a report with a bundle", linked, || hosts.iter().map(|(_, host)| host.describe()).collect())
+}
+
+#[test]
+fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/orchestrate/store", LINEAGE);
+    let objects = tempfile::tempdir().expect("a directory");
+    let hosts = ["web1", "web2"].map(|name| failing(name, &etcd, "no route", &in_directory(objects.path())));
+    store.put("/current_version", "2");
+    let by = wait_for_link(&store, &[("web1", &hosts[0]), ("web2", &hosts[1])]);
+    let from = format!("file://{}", objects.path().display());
+    let fetch = |host: &str, into: &str, more: &[&str]| -> CommandOutput {
+        let into = hosts[0].path(into).display().to_string();
+        hosts[0].command(&[&["bundle", host, "--into", &into], more].concat(), "")
+    };
+    for (host, into) in [("web1", "one"), ("web2", "two")] {
+        let answer = fetch(host, into, &["--from", &from]);
+        assert_eq!(answer.code, 0, "{answer:?}");
+        assert!(answer.out.starts_with(&format!("{by} failed at 2, attempt 1, ")), "{answer:?}");
+        assert_eq!(answer.err.contains("failed for the same cause"), host != by, "{answer:?}");
+    }
+    let into = hosts[0].path("one");
+    let read = |name: &str| std::fs::read_to_string(into.join(name)).expect(name);
+    let all = files(&into);
+    let names: Vec<String> =
+        all.iter().map(|path| path.strip_prefix(&into).expect("below").display().to_string()).collect();
+    let log = names.iter().find(|name| name.ends_with("apply-install.log")).expect("a log");
+    let log = read(log);
+    assert!(log.starts_with(&format!("the first line of {by}\n0: a line")), "{}", &log[..100]);
+    assert!(log.ends_with("error: no route\n"), "{log}");
+    assert!(names.contains(&"report.json".to_owned()), "{names:?}");
+    let contents: Value = serde_json::from_str(&read("contents.json")).expect("JSON");
+    let left_out = contents["left_out"].as_array().expect("a list");
+    assert_eq!(left_out.len(), 2, "the link and the file that does not exist: {contents}");
+    for path in all {
+        let text = std::fs::read_to_string(&path).expect("text");
+        let flat: String = text.split_whitespace().collect();
+        for secret in ["canary", "77-long", "Y2FuYXJ5", "%2D77"] {
+            assert!(!flat.contains(secret), "{secret} in {}", path.display());
+        }
+    }
+    // The other host looked, and uploaded nothing.
+    let waiting = |host: &Host| std::fs::read_dir(host.state().join("bundles")).expect("a directory").count();
+    wait::until(
+        "nothing waits",
+        || hosts.iter().all(|host| waiting(host) == 0).then_some(()),
+        || format!("{:?}", hosts.each_ref().map(waiting)),
+    );
+    assert_eq!(uploaded(objects.path()).len(), 1, "{:?}", uploaded(objects.path()));
+    // What is not as reported, or elsewhere, is refused, and nothing of it is left.
+    let check = |host: &str, more: &[&str], code: i32, expected: &str| {
+        let answer = fetch(host, "other", more);
+        assert_eq!(answer.code, code, "{more:?}: {answer:?}");
+        assert!(answer.err.contains(expected), "{more:?}: {answer:?}");
+        assert!(!hosts[0].path("other").exists());
+    };
+    check("web1", &[], 64, "name the object store of the fleet with --from");
+    check("web1", &["--from", "file:///srv/elsewhere"], 3, "which is not below file:///srv/elsewhere");
+    check("web1", &["--from", "ftp://x"], 64, "s3://");
+    check("web9", &["--from", &from], 1, "host web9 has not reported");
+    let again = fetch("web1", "one", &["--from", &from]);
+    assert_eq!((again.code, again.err.contains("exists")), (64, true), "{again:?}");
+    let object = &uploaded(objects.path())[0];
+    std::fs::write(object, "something else").expect("written");
+    check("web1", &["--from", &from], 2, "is not what web");
+    std::fs::remove_file(object).expect("removed");
+    check("web1", &["--from", &from], 1, "does not exist any more");
+    // The link goes with the failure.
+    store.put("/current_version", "1");
+    hosts[0].wait_for_listing(&store, "1");
+    check("web1", &["--from", &from], 1, "it has not failed");
+}
+
+#[test]
+fn fifty_hosts_that_fail_for_two_causes_upload_two_bundles() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/orchestrate/store", LINEAGE);
+    let server = ObjectServer::start();
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(key.path(), format!("{KEY_ID}\n{SECRET}\n")).expect("written");
+    let message = |n: usize| ["no route to db", "the disk is full"][n % 2];
+    let hosts: Vec<Host> = (0..50)
+        .map(|n| failing(&format!("web{n}"), &etcd, message(n), &in_bucket(&server, key.path())))
+        .collect();
+    store.put("/current_version", "2");
+    let waits = || {
+        let is_waiting = |(n, host): &(usize, &Host)| {
+            report(&store, &format!("web{n}"))["verdict"]["verdict"] != "failed"
+                || std::fs::read_dir(host.state().join("bundles")).is_ok_and(|files| files.count() > 0)
+        };
+        hosts.iter().enumerate().filter(is_waiting).count()
+    };
+    wait::until_within(
+        Duration::from_secs(120),
+        "all have failed and nothing waits",
+        || (waits() == 0).then_some(()),
+        || format!("{} hosts wait; {:?}", waits(), server.counts()),
+    );
+    let bundles = uploaded(&server.directory());
+    assert_eq!(bundles.len(), 2, "{bundles:?}");
+    let puts =
+        server.counts().into_iter().filter(|((method, path), _)| method == "PUT" && path.ends_with(".zst"));
+    assert_eq!(puts.map(|(_, count)| count).sum::<usize>(), 2);
+    let (from, endpoint) = (format!("s3://{BUCKET}/prod"), server.endpoint());
+    let key = key.path().display().to_string();
+    for host in ["web0", "web1", "web48", "web49"] {
+        let into = hosts[0].path(host).display().to_string();
+        let words = [
+            "bundle",
+            host,
+            "--into",
+            &into,
+            "--from",
+            &from,
+            "--s3-endpoint",
+            &endpoint,
+            "--s3-credentials",
+            &key,
+        ];
+        let answer = hosts[0].command(&words, "");
+        assert_eq!(answer.code, 0, "{answer:?}");
+        let n: usize = host.trim_start_matches("web").parse().expect("a number");
+        assert!(answer.out.contains(message(n)), "{answer:?}");
+    }
+}
+
+#[test]
+fn an_object_store_that_fails_delays_no_host_and_gets_the_bundle_later() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/orchestrate/store", LINEAGE);
+    let server = ObjectServer::start();
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(key.path(), format!("{KEY_ID}\n{SECRET}\n")).expect("written");
+    let host = failing("web1", &etcd, "no route", &in_bucket(&server, key.path()));
+    for behaviour in [Behaviour::Hang, Behaviour::Full, Behaviour::Unavailable] {
+        server.behave(behaviour);
+        let before = server.count("HEAD");
+        store.put("/current_version", "2");
+        host.wait_for_verdict("failed");
+        let seen = || (server.count("HEAD") > before).then_some(());
+        wait::until("the store is reached", seen, || format!("{behaviour:?} {:?}", server.counts()));
+        store.put("/current_version", "1");
+        host.wait_for_listing(&store, "1");
+    }
+    server.behave(Behaviour::Serve);
+    wait::until_within(
+        Duration::from_secs(90),
+        "the bundles are uploaded",
+        || (uploaded(&server.directory()).len() == 3).then_some(()),
+        || format!("{:?}\n{}", server.counts(), host.describe()),
+    );
+}
