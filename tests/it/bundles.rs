@@ -101,6 +101,13 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
         assert!(answer.out.starts_with(&format!("{by} failed at 2, attempt 1, ")), "{answer:?}");
         assert_eq!(answer.err.contains("failed for the same cause"), host != by, "{answer:?}");
     }
+    let answer = fetch("web2", "three", &["--from", &from, "-o", "json"]);
+    let answer: Value = serde_json::from_str(&answer.out).expect("JSON");
+    assert_eq!(
+        (answer["host"].as_str(), answer["cause"].as_str()),
+        (Some(by.as_str()), Some("error: no route"))
+    );
+    assert!(hosts[0].command(&["why", &by], "").out.contains("bundle:       file:///"));
     let into = hosts[0].path("one");
     let read = |name: &str| std::fs::read_to_string(into.join(name)).expect(name);
     let all = files(&into);

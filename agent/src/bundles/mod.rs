@@ -17,7 +17,7 @@ use crate::status::{Status, StatusTarget};
 use crate::step::Runs;
 use archive::objects::ObjectError;
 use etcd_session::{Secret, jitter};
-use pack::Failed;
+use pack::{Failed, Subject};
 use planning::settings::{BundlesSettings, Settings};
 use schema::order::InstructionOrder;
 use schema::records::BundleLink;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use upload::{Subject, Upload, Uploaded};
+use upload::{Upload, Uploaded};
 
 /// Number of bundles that wait on disk for the object store. The oldest is dropped for a new one.
 const WAITING_MAX: usize = 4;

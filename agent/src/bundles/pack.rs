@@ -1,6 +1,5 @@
 //! Makes the bundle of a failure.
 
-use super::upload::Subject;
 use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::Runs;
@@ -10,7 +9,7 @@ use archive::{Cut, Redactor};
 use planning::settings::BundlesSettings;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use schema::codec;
-use schema::names::{HostName, Version};
+use schema::names::{Fingerprint, HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{Cause, Report};
 use schema::time::EpochSeconds;
@@ -28,6 +27,14 @@ const JOURNAL_TIMEOUT: Duration = Duration::from_secs(20);
 const JOURNAL_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// How much the thread that packs gives way to others, also on the disk.
 const NICE: i32 = 19;
+
+/// What one bundle is enough for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Subject {
+    pub(super) host: HostName,
+    pub(super) rollout: InstructionOrder,
+    pub(super) fingerprint: Fingerprint,
+}
 
 /// A failure of this host.
 pub(super) struct Failed {

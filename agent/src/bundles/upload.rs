@@ -3,21 +3,11 @@
 //! `claim-1` uploads, and so on. Who has uploaded makes `done`. Objects are only made and looked for, so a host needs no
 //! right to list, replace or remove any.
 
-use super::pack::Packed;
+use super::pack::{Packed, Subject};
 use anyhow::{Context, Result};
 use archive::objects::{Created, ObjectName, ObjectStore};
-use schema::names::{Fingerprint, HostName};
-use schema::order::InstructionOrder;
 use schema::records::BundleLink;
 use std::path::Path;
-
-/// What one bundle is enough for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Subject {
-    pub(super) host: HostName,
-    pub(super) rollout: InstructionOrder,
-    pub(super) fingerprint: Fingerprint,
-}
 
 /// A bundle on its way.
 pub(super) struct Upload {
@@ -49,8 +39,12 @@ impl Upload {
         let first = format!("first/{rollout}/{fingerprint}");
         let done = name(&format!("{first}/done"));
         let (own, by) = (self.object(), host.as_str().as_bytes());
-        if store.exists(&done)? {
-            return Ok(Uploaded::Elsewhere);
+        match store.exists(&done) {
+            Ok(true) => return Ok(Uploaded::Elsewhere),
+            // Who may not list a bucket of AWS is not told that an object is absent. If the access key is wrong, the next
+            // request says so.
+            Err(error) if error.status() != Some(403) => return Err(error.into()),
+            Ok(false) | Err(_) => {}
         }
         if !self.is_claimed {
             match store.create(&name(&format!("{first}/claim-{}", self.claim)), by)? {
@@ -91,6 +85,8 @@ fn name(text: &str) -> ObjectName {
 mod tests {
     use super::*;
     use archive::objects::ObjectStoreConfig;
+    use schema::names::{Fingerprint, HostName};
+    use schema::order::InstructionOrder;
 
     fn upload(host: &str, fingerprint: &str, waiting: &Path) -> Upload {
         std::fs::write(waiting.join(host), host).unwrap();

@@ -89,7 +89,7 @@ pub(super) async fn bundle(options: Bundle, store: &Store<'_>, output: &mut Outp
         Ok(None) => return Err(Failure::no(format!("{} does not exist any more", link.url))),
         Err(error) => return Err(Failure::cannot_tell(error.to_string())),
     }
-    let (mut file, sha256, bytes) = fetched.finish();
+    let (mut file, sha256, _) = fetched.finish();
     if sha256 != link.sha256 {
         return Err(Failure::cannot_tell(format!(
             "{} is not what {by} uploaded: its SHA-256 is {sha256}, and {by} reports {}",
@@ -99,11 +99,11 @@ pub(super) async fn bundle(options: Bundle, store: &Store<'_>, output: &mut Outp
     file.flush().and_then(|()| file.rewind()).context("the temporary file")?;
     let about =
         unpack(file, &into).map_err(|error| Failure::cannot_tell(format!("{}: {error}", link.url)))?;
-    show(&about, (&into, &link, bytes), output);
+    show(&about, (&into, &link), output);
     Ok(Exit::Yes)
 }
 
-fn show(about: &About, (into, link, bytes): (&Path, &BundleLink, u64), output: &mut Output) {
+fn show(about: &About, (into, link): (&Path, &BundleLink), output: &mut Output) {
     let About { host, version, attempt, failed_at, cause, .. } = about;
     let answer = json!({
         "host": host,
@@ -112,9 +112,8 @@ fn show(about: &About, (into, link, bytes): (&Path, &BundleLink, u64), output: &
         "failed_at": rfc3339(*failed_at),
         "cause": cause.line,
         "fingerprint": cause.fingerprint,
-        "url": link.url,
-        "sha256": link.sha256,
-        "bytes": bytes,
+        "bundle": link.url,
+        "digest": link.sha256,
         "directory": into,
     });
     output.answer(&answer, |output| {
@@ -126,34 +125,34 @@ fn show(about: &About, (into, link, bytes): (&Path, &BundleLink, u64), output: &
 
 /// Returns the bundle that the report of a host names, or the newest one of a host that failed for the same cause.
 async fn find(host: &HostName, store: &Store<'_>) -> Result<(HostName, BundleLink), Failure> {
-    let found = store.session.read_all(&[], &[Prefix::Reports], None, store.deadline).await?;
-    let read = |key: &str, value: &[u8]| match Key::parse(key) {
-        Ok(Key::Report(of)) => Some((of, codec::read::<Report>(value).ok()?)),
-        _ => None,
-    };
-    let reports: Vec<(HostName, Report)> =
-        found.entries.iter().filter_map(|(key, entry)| read(key, &entry.value)).collect();
-    let own = reports.iter().find(|(of, _)| of == host);
-    let Some((_, report)) = own else {
+    let failed = StatusType::of_agents().map(|kind| Key::Status(kind, StatusState::Failed, host.clone()));
+    let own = Key::Report(host.clone());
+    let keys: Vec<Key> = failed.iter().chain([&own]).cloned().collect();
+    let found = store.session.read_keys(&keys, store.deadline).await?;
+    let Some(entry) = found.get(&own) else {
         return Err(Failure::no(format!("host {host} has not reported")));
     };
-    if let Some(link) = &report.bundle {
-        return Ok((host.clone(), link.clone()));
+    let report: Report =
+        codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
+    if let Some(link) = report.bundle {
+        return Ok((host.clone(), link));
     }
     if !matches!(report.verdict, HostVerdict::Failed(_)) {
         return Err(Failure::no(format!("host {host} has no bundle, because it has not failed")));
     }
-    let results = StatusType::of_agents().map(|kind| Key::Status(kind, StatusState::Failed, host.clone()));
-    let results = store.session.read_keys(&results, store.deadline).await?;
-    let records = results.entries.values().filter_map(|entry| StatusRecord::read(&entry.value).ok());
+    let records = failed.iter().filter_map(|key| StatusRecord::read(&found.get(key)?.value).ok());
     let causes: Vec<Fingerprint> = records.filter_map(|record| Some(record.cause?.fingerprint)).collect();
-    let others = reports.iter().filter_map(|(of, report)| Some((of, report.bundle.as_ref()?)));
+    let all = store.session.read_all(&[], &[Prefix::Reports], None, store.deadline).await?;
+    // A report that cannot be read vouches for nothing.
+    let others = all.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Report(of)) => Some((of, codec::read::<Report>(&entry.value).ok()?.bundle?)),
+        _ => None,
+    });
     let same = others.filter(|(_, link)| causes.contains(&link.fingerprint));
-    match same.max_by_key(|(_, link)| link.rollout) {
-        Some((of, link)) => Ok((of.clone(), link.clone())),
-        None => Err(Failure::no(format!(
-            "there is no bundle of this failure: hosts upload one within minutes, if they have the setting `bundles.to`; \
-             `orchestrate logs {host}` shows the last lines"
-        ))),
-    }
+    same.max_by_key(|(_, link)| link.rollout).ok_or_else(|| {
+        Failure::no(format!(
+            "there is no bundle of this failure: hosts upload one within minutes, if they have the setting \
+             `bundles.to`; `orchestrate logs {host}` shows the last lines"
+        ))
+    })
 }

@@ -150,6 +150,8 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
         row("lint needs no store", SAMPLE_LINT, 0, ""),
         row("the last lines of a host that is gone", "logs lost-1", 0, "apply: first\napply: second\n"),
         row("no report", "logs web-1", 1, ""),
+        row("no report", "bundle web-1 --from file:///srv", 1, ""),
+        row("it is gone", "bundle lost-1 --from file:///srv", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
         row("values of operators", "values list", 0, "")

@@ -139,6 +139,7 @@ fn garbage_values_are_no_answer_and_no_crash() {
                 .contains("fleet: failing\ndesired: not a version"),
             row("the fleet in JSON", "status -o json", 1, "").any_json(),
             row("no report", "logs web-1", 2, ""),
+            row("no report", "bundle web-1 --from file:///srv", 2, ""),
             row("why", "why web-1", 0, "").contains("verdict:      failed\n"),
             row("why, in JSON", "why -o json web-2", 0, "").any_json(),
             row("the roster", "hosts list", 0, "").contains("web-1"),

@@ -68,6 +68,7 @@ fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
         ("Group", text(roster.and_then(|entry| entry.group.as_ref()).map(ToString::to_string))),
         ("Labels", text(Some(labels.join(", ")))),
         ("Reported", time(view.reported_at)),
+        ("Bundle", text(view.bundle.clone())),
         ("Machine", text(view.machine.as_ref().map(ToString::to_string))),
     ];
     found.into_iter().filter_map(|(name, cell)| Some((name, cell?))).collect()
@@ -82,7 +83,8 @@ fn commands(view: &HostView) -> Vec<String> {
         VerdictKind::Frozen => Some("orchestrate freezes".to_owned()),
         _ => None,
     };
-    [Some(format!("orchestrate why {host}")), Some(format!("orchestrate logs {host}")), act]
+    let bundle = view.bundle.as_ref().map(|_| format!("orchestrate bundle {host} --from URL"));
+    [Some(format!("orchestrate why {host}")), Some(format!("orchestrate logs {host}")), bundle, act]
         .into_iter()
         .flatten()
         .collect()

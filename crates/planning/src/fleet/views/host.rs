@@ -83,6 +83,8 @@ pub struct HostView {
     /// What the limits of the rollout mean for the host.
     #[serde(flatten)]
     pub rollout: HostRollout,
+    /// Where the bundle is that the host uploaded of its failure; `None` if it uploaded none.
+    pub bundle: Option<String>,
     /// The last output lines of the step that failed or was deferred.
     pub log: Vec<String>,
     /// The revision of the store at which the host was read.
@@ -221,6 +223,7 @@ impl HostView {
                 .unwrap_or_default(),
             waits,
             rollout,
+            bundle: report.and_then(|report| report.bundle.as_ref()).map(|link| link.url.clone()),
             log: report.map(|report| report.log.iter().map(str::to_owned).collect()).unwrap_or_default(),
             revision,
         })
@@ -297,6 +300,7 @@ impl HostView {
             let at = at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
             add("result", &format!("{kind} {state}{version}{at}"));
         }
+        add("bundle", self.bundle.as_deref().unwrap_or_default());
         let before = self.log.len().saturating_sub(LOG_LINES);
         self.log[before..].iter().for_each(|line| add("log", line));
         text
