@@ -183,6 +183,16 @@ impl RolloutTask {
         changes.iter().fold(false, |news, (key, entry)| queue.take(key, entry.is_some()) || news)
     }
 
+    /// True if a ticket is gone that a host far back in a queue watches, so that its turn comes soon.
+    fn comes_near(&self, event: &RolloutEvent) -> bool {
+        let RolloutEvent::Feed(event) = event else { return false };
+        let FeedEvent::Apply(_, changes) = &event.1 else { return false };
+        let is_gone = |(key, entry): &(String, Option<Entry>)| {
+            entry.is_none() && matches!(Key::parse(key), Ok(Key::Ticket(..)))
+        };
+        !self.next_ranges.is_empty() && changes.iter().any(is_gone)
+    }
+
     /// Takes over from a new record which limits count this host, so that one request reads them as well.
     fn expect_limits(&mut self, instruction: &Instruction, changes: &[(String, Option<Entry>)]) {
         let record = Key::RolloutRecord(instruction.order).to_string();
@@ -297,10 +307,10 @@ impl Reconcile for RolloutTask {
         }
     }
 
-    fn debounce(&self, _event: &RolloutEvent) -> Duration {
+    fn debounce(&self, event: &RolloutEvent) -> Duration {
         // One of the first in a queue handles each change at once, because few lead to a read. So does one that is one
-        // of the first as soon as a ticket is gone.
-        if self.queue.is_some() || !self.next_ranges.is_empty() { Duration::ZERO } else { DEBOUNCE }
+        // of the first now.
+        if self.queue.is_some() || self.comes_near(event) { Duration::ZERO } else { DEBOUNCE }
     }
 
     async fn pass(&mut self, wake: Wake<RolloutEvent>) -> Option<Instant> {
@@ -320,6 +330,7 @@ impl Reconcile for RolloutTask {
             self.feeds.clear();
         }
         let is_event = matches!(wake, Wake::Event(_));
+        let comes_near = matches!(&wake, Wake::Event(event) if self.comes_near(event));
         let is_news = match wake {
             Wake::Event(RolloutEvent::Feed(event)) => {
                 let (number, event) = *event;
@@ -353,7 +364,7 @@ impl Reconcile for RolloutTask {
                 return Some(self.again_at);
             }
         }
-        if is_news && is_event {
+        if is_news && comes_near {
             self.follow_next().await;
         }
         let again = match self.look(&wanted).await {

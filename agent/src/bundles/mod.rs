@@ -15,6 +15,7 @@ use crate::reconcile::{Reconcile, Wake};
 use crate::secrets::Secrets;
 use crate::status::{Status, StatusTarget};
 use crate::step::Runs;
+use anyhow::Result;
 use archive::objects::ObjectError;
 use etcd_session::{Secret, jitter};
 use pack::{Failed, Subject};
@@ -24,11 +25,12 @@ use schema::records::BundleLink;
 use schema::time::Backoff;
 use schema::verdict::HostVerdict;
 use std::collections::{BTreeSet, VecDeque};
-use std::io;
+use std::io::{self, ErrorKind::NotFound};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use upload::{Upload, Uploaded};
 
@@ -49,10 +51,13 @@ pub(crate) struct Bundles {
     /// What needs nothing more in this process.
     done: BTreeSet<Subject>,
     waiting: VecDeque<Waiting>,
+    /// The upload that is under way. It may take long, so others are made and wait meanwhile.
+    uploading: Option<JoinHandle<(Waiting, Result<Uploaded>)>>,
 }
 
 /// A bundle that waits on disk.
-struct Waiting {
+#[derive(Debug)]
+pub(crate) struct Waiting {
     upload: Upload,
     /// When to go on.
     at: Instant,
@@ -60,11 +65,20 @@ struct Waiting {
     failures: u32,
 }
 
+/// What wakes the task.
+#[derive(Debug)]
+pub(crate) enum BundlesEvent {
+    /// The status or the settings have changed.
+    Changed,
+    /// An upload has ended; `None` if its thread died.
+    Uploaded(Option<Box<(Waiting, Result<Uploaded>)>>),
+}
+
 impl Bundles {
     /// Returns the task, and the bundle that it uploaded last.
     ///
     /// # Errors
-    /// Returns the system's error if the directory of waiting bundles cannot be made empty.
+    /// Returns the system's error if there can be no directory for waiting bundles.
     pub(crate) fn new(
         settings: watch::Receiver<Arc<Settings>>,
         status: watch::Receiver<Arc<Status>>,
@@ -73,12 +87,25 @@ impl Bundles {
         let path = state_directory.join("bundles");
         let directory = Directory::open_or_create(&path)?;
         // An earlier process left these. If the attempt still counts, its bundle is made again.
-        for entry in std::fs::read_dir(&path)? {
-            directory.remove(&entry?.file_name().to_string_lossy())?;
+        for entry in std::fs::read_dir(&path)?.flatten() {
+            if let Err(error) = std::fs::remove_file(entry.path()) {
+                tracing::warn!(%error, path = %entry.path().display(), "cannot be removed");
+            }
         }
         let (uploaded, receiver) = watch::channel(None);
-        let (done, waiting) = (BTreeSet::new(), VecDeque::new());
-        Ok((Self { settings, status, runs, secrets, directory, uploaded, done, waiting }, receiver))
+        let (done, waiting, uploading) = (BTreeSet::new(), VecDeque::new(), None);
+        let task = Self { settings, status, runs, secrets, directory, uploaded, done, waiting, uploading };
+        task.learn_secret();
+        Ok((task, receiver))
+    }
+
+    /// Learns the secret of the access key, so that it stands in no output.
+    fn learn_secret(&self) {
+        let settings = self.settings.borrow().bundles.clone();
+        if let Some(Ok(Some(credentials))) = settings.as_ref().map(store::credentials) {
+            let secret = String::from_utf8_lossy(credentials.secret());
+            self.secrets.learn("of the access key of bundles", Secret::new(secret));
+        }
     }
 
     /// Makes a bundle of the failure of this host, if there is one of which none was made.
@@ -86,20 +113,17 @@ impl Bundles {
         let status = self.status.borrow_and_update().clone();
         let Some(failed) = failed(&status) else { return };
         let subject = failed.subject();
-        if self.done.contains(&subject) {
+        // Whatever comes of it: later there is less to pack.
+        if !self.done.insert(subject.clone()) {
             return;
         }
-        if let Ok(Some(credentials)) = store::credentials(settings) {
-            let secret = String::from_utf8_lossy(credentials.secret());
-            self.secrets.learn("of the access key of bundles", Secret::new(secret));
-        }
-        // Whatever comes of it: one that cannot be made now cannot be made later.
-        self.done.insert(subject.clone());
+        self.learn_secret();
         let packed = pack::pack(failed, &self.directory, settings, (&self.runs, &self.secrets)).await;
         let packed = match packed {
             Ok(packed) => packed,
             Err(error) => {
                 tracing::warn!(%error, "no bundle of the failure could be made");
+                let _ = self.directory.remove(&pack::name_of(&subject));
                 return;
             }
         };
@@ -124,18 +148,20 @@ impl Bundles {
         }
     }
 
-    /// Goes on with the first bundle that is due.
-    async fn upload_one(&mut self, settings: &BundlesSettings) {
-        let Some(at) = self.waiting.iter().position(|waiting| waiting.at <= Instant::now()) else { return };
-        let Some(mut waiting) = self.waiting.remove(at) else { return };
-        let (settings_now, path) = (settings.clone(), self.directory.path().to_owned());
-        let mut upload = waiting.upload;
-        let work = move || {
-            let ended = store::open(&settings_now).and_then(|store| upload.go_on(&store, &path));
-            (upload, ended)
-        };
-        let Ok((upload, ended)) = tokio::task::spawn_blocking(work).await else { return };
-        waiting.upload = upload;
+    /// Begins to upload the first bundle that is due, unless an upload is under way.
+    fn begin_upload(&mut self, settings: &BundlesSettings) {
+        let due = self.waiting.iter().position(|waiting| waiting.at <= Instant::now());
+        let due = due.filter(|_| self.uploading.is_none()).and_then(|at| self.waiting.remove(at));
+        let Some(mut waiting) = due else { return };
+        let (settings, path) = (settings.clone(), self.directory.path().to_owned());
+        self.uploading = Some(tokio::task::spawn_blocking(move || {
+            let ended = store::open(&settings).and_then(|store| waiting.upload.go_on(&store, &path));
+            (waiting, ended)
+        }));
+    }
+
+    /// Takes over how an upload ended.
+    fn end_upload(&mut self, (mut waiting, ended): (Waiting, Result<Uploaded>), settings: &BundlesSettings) {
         match ended {
             Ok(Uploaded::ByThis(link)) => {
                 tracing::info!(url = %link.url, "uploaded the bundle of the failure");
@@ -149,6 +175,9 @@ impl Bundles {
             Ok(Uploaded::NotYet) => {
                 (waiting.at, waiting.failures) = (Instant::now() + settings.take_over_after, 0);
                 self.waiting.push_back(waiting);
+            }
+            Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == NotFound) => {
+                tracing::warn!("a bundle of a failure is gone: {error:#}");
             }
             Err(error) => {
                 waiting.failures += 1;
@@ -166,18 +195,49 @@ impl Bundles {
 }
 
 impl Reconcile for Bundles {
-    /// The status has changed.
-    type Event = ();
+    type Event = BundlesEvent;
 
-    async fn next_event(&mut self) -> Option<()> {
-        self.status.changed().await.ok()
+    async fn next_event(&mut self) -> Option<BundlesEvent> {
+        let uploading = &mut self.uploading;
+        // Dropping this loses nothing: the handle stays until its result is returned.
+        let ended = async {
+            match uploading {
+                Some(handle) => handle.await.ok().map(Box::new),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.status.changed() => changed.ok().map(|()| BundlesEvent::Changed),
+            changed = self.settings.changed() => changed.ok().map(|()| BundlesEvent::Changed),
+            ended = ended => Some(BundlesEvent::Uploaded(ended)),
+        }
     }
 
-    async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
-        let settings = self.settings.borrow().bundles.clone()?;
+    async fn pass(&mut self, wake: Wake<BundlesEvent>) -> Option<Instant> {
+        let settings = self.settings.borrow_and_update().bundles.clone();
+        let ended = match wake {
+            Wake::Event(BundlesEvent::Uploaded(ended)) => {
+                self.uploading = None;
+                ended
+            }
+            _ => None,
+        };
+        let Some(settings) = settings else {
+            // Nothing is uploaded without a store.
+            ended
+                .iter()
+                .map(|ended| &ended.0)
+                .chain(&self.waiting)
+                .for_each(|left| self.remove(&left.upload));
+            self.waiting.clear();
+            return None;
+        };
+        if let Some(ended) = ended {
+            self.end_upload(*ended, &settings);
+        }
         self.pack(&settings).await;
-        self.upload_one(&settings).await;
-        self.waiting.iter().map(|waiting| waiting.at).min()
+        self.begin_upload(&settings);
+        if self.uploading.is_some() { None } else { self.waiting.iter().map(|waiting| waiting.at).min() }
     }
 }
 

@@ -8,23 +8,25 @@ use archive::bundle::{About, BundleWriter, Digested, FORMAT};
 use archive::{Cut, Redactor};
 use planning::settings::BundlesSettings;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
-use schema::codec;
 use schema::names::{Fingerprint, HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{Cause, Report};
+use schema::steps::StepEnd;
 use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Longest part of a file of the settings, in bytes.
+/// Longest part of the end of a file of the settings, in bytes.
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// Time limit for reading the journal.
 const JOURNAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest part of the journal, in bytes.
 const JOURNAL_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Time limit for making a bundle.
+const PACK_TIMEOUT: Duration = Duration::from_secs(300);
 /// How much the thread that packs gives way to others, also on the disk.
 const NICE: i32 = 19;
 
@@ -53,6 +55,7 @@ impl Failed {
 }
 
 /// A bundle on disk.
+#[derive(Debug)]
 pub(super) struct Packed {
     /// The name of its file.
     pub(super) name: String,
@@ -68,6 +71,7 @@ pub(super) async fn pack(
     settings: &BundlesSettings,
     (runs, secrets): (&Runs, &Secrets),
 ) -> io::Result<Packed> {
+    let name = name_of(&failed.subject());
     let of_attempt = runs_of(&failed, runs.list()?);
     let since = of_attempt.first().map_or(failed.report.at, |run| run.about.began_at);
     let journal = journal(since).await;
@@ -77,19 +81,27 @@ pub(super) async fn pack(
     let work = move || {
         // Of a thread of its own, because that cannot be taken back. It fails for nobody.
         let _ = rustix::process::nice(NICE);
-        let name = format!("{}-{}.tar.zst", failed.rollout, failed.cause.fingerprint);
         let parts = Parts { failed, runs: of_attempt, journal, files };
-        let _ = sender.send(parts.write(&directory, name, (&runs, &redactor)));
+        let _ = sender.send(parts.write(&directory, &name, (&runs, &redactor)));
     };
     std::thread::Builder::new().name("bundle".into()).spawn(work)?;
-    packed.await.map_err(io::Error::other)?
+    // A file may be on a server that does not answer.
+    tokio::time::timeout(PACK_TIMEOUT, packed).await?.map_err(io::Error::other)?
 }
 
-/// Returns the runs of the last attempt at the version, the first one first.
+/// Returns the name of the file of a bundle.
+pub(super) fn name_of(subject: &Subject) -> String {
+    format!("{}-{}.tar.zst", subject.rollout, subject.fingerprint)
+}
+
+/// Returns the runs of the last attempt in the rollout, the first one first. They are given with the newest first.
 fn runs_of(failed: &Failed, mut runs: Vec<Run>) -> Vec<Run> {
-    runs.retain(|run| run.about.version.as_ref() == Some(&failed.version));
-    let last = runs.iter().map(|run| run.about.attempt).max();
-    runs.retain(|run| Some(run.about.attempt) == last);
+    runs.retain(|run| run.about.instruction == Some(failed.rollout));
+    // After a retry the numbers begin anew, so the attempt is what has the numbers of the newest run.
+    let of = |run: &Run| (run.about.attempt, run.about.tries);
+    let last = runs.first().map(of);
+    let other = runs.iter().position(|run| Some(of(run)) != last);
+    runs.truncate(other.unwrap_or(runs.len()));
     runs.reverse();
     runs
 }
@@ -122,7 +134,7 @@ impl Parts {
     fn write(
         self,
         directory: &Directory,
-        name: String,
+        name: &str,
         (runs, redactor): (&Runs, &Redactor),
     ) -> io::Result<Packed> {
         let Self { failed, runs: of_attempt, journal, files } = self;
@@ -136,9 +148,9 @@ impl Parts {
             failed_at: failed.report.at,
             cause: failed.cause,
         };
-        let digested = Digested::new(directory.create_new(&name, 0o600)?);
+        let digested = Digested::new(directory.create_new(name, 0o600)?);
         let mut bundle = BundleWriter::new(digested, &about, redactor)?;
-        bundle.add("report.json", codec::write(&failed.report).as_bytes(), Cut::default())?;
+        bundle.add_json("report.json", &failed.report)?;
         // The last run is the one that failed, so it comes before the bundle is full.
         for (number, run) in of_attempt.iter().enumerate().rev() {
             let name = format!("steps/{:02}-{}-{}", number + 1, run.about.phase, run.about.step);
@@ -146,7 +158,9 @@ impl Parts {
             bundle.add(&format!("{name}.end"), end.as_bytes(), Cut::default())?;
             match runs.whole_output(&run.id) {
                 Ok(Some((begin, is_cut))) => {
-                    bundle.add(&format!("{name}.log"), begin, Cut { begin: false, end: is_cut })?;
+                    // That of a killed runner may end anywhere.
+                    let end = is_cut || run.end == Some(StepEnd::Interrupted);
+                    bundle.add(&format!("{name}.log"), begin, Cut { begin: false, end })?;
                     if is_cut {
                         let last = (run.output.text.as_bytes(), run.output.cut(true));
                         bundle.add(&format!("{name}.last.log"), last.0, last.1)?;
@@ -163,27 +177,31 @@ impl Parts {
             bundle.add("journal.log", journal.as_bytes(), cut)?;
         }
         for path in &files {
-            let name = format!("files{}", path.display());
+            let below: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
+            let name = format!("files/{}", below.display());
             match open_file(path) {
-                Ok((file, is_cut)) => {
-                    bundle.add(&name, file.take(FILE_MAX_BYTES), Cut { begin: false, end: is_cut })?;
+                // It may be written at the same time.
+                Ok((file, begin)) => {
+                    bundle.add(&name, file.take(FILE_MAX_BYTES), Cut { begin, end: true })?
                 }
                 Err(error) => bundle.leave_out(&name, &error.to_string()),
             }
         }
         let (file, sha256, bytes) = bundle.finish()?.finish();
         file.sync_all()?;
-        Ok(Packed { name, sha256, bytes })
+        Ok(Packed { name: name.to_owned(), sha256, bytes })
     }
 }
 
-/// Opens a regular file without following links. True if it is longer than what is read of it.
+/// Opens a regular file without following links, at its last part. True if there is something before that.
 fn open_file(path: &Path) -> io::Result<(File, bool)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?);
+    let mut file = File::from(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    Ok((file, metadata.len() > FILE_MAX_BYTES))
+    let before = metadata.len().saturating_sub(FILE_MAX_BYTES);
+    file.seek(SeekFrom::Start(before))?;
+    Ok((file, before > 0))
 }

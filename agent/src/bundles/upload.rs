@@ -10,6 +10,7 @@ use schema::records::BundleLink;
 use std::path::Path;
 
 /// A bundle on its way.
+#[derive(Debug)]
 pub(super) struct Upload {
     pub(super) subject: Subject,
     pub(super) packed: Packed,
@@ -19,7 +20,8 @@ pub(super) struct Upload {
 }
 
 /// How far the upload got.
-pub(super) enum Uploaded {
+#[derive(Debug)]
+pub(crate) enum Uploaded {
     /// This host has uploaded.
     ByThis(BundleLink),
     /// There is a bundle of another host.

@@ -165,11 +165,14 @@ impl Executor {
         } else {
             tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
         }
+        let attempt = context.state.attempt.as_ref();
         let about = RunAbout {
             phase,
             step: running.step.clone(),
             version: environment.get("ORCHESTRATE_STEP_VERSION").and_then(|text| Version::new(text).ok()),
-            attempt: context.state.attempt.as_ref().map_or(0, |attempt| attempt.number),
+            attempt: attempt.map_or(0, |attempt| attempt.number),
+            instruction: attempt.map(|attempt| attempt.instruction.order),
+            tries: attempt.map_or(0, |attempt| attempt.tries),
             began_at: clock::now().wall,
         };
         match self.start_run(&running, (about, &step), environment) {

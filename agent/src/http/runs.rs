@@ -53,7 +53,8 @@ pub(super) async fn show(
             && let Some((begin, is_cut)) = runs.whole_output(&id)?
         {
             let mut shown = Vec::new();
-            let cut = Cut { begin: false, end: is_cut || run.end.is_none() };
+            let cut =
+                Cut { begin: false, end: is_cut || matches!(run.end, None | Some(StepEnd::Interrupted)) };
             secrets.redactor().copy(begin, cut, &mut shown)?;
             let last = if is_cut { format!("{CUT_LINE}{text}") } else { String::new() };
             text = String::from_utf8_lossy(&shown).into_owned() + &last;

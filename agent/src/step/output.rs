@@ -36,20 +36,25 @@ impl Tail {
 
 /// The file with the output from its begin on, at most [`WHOLE_MAX_BYTES`]. Nothing depends on it, so it may fail.
 pub(super) struct Whole {
-    file: Option<File>,
+    file: Option<(File, Directory)>,
     left: u64,
 }
 
 impl Whole {
     /// Creates the file.
     pub(super) fn create(directory: &Directory) -> Self {
-        Self { file: directory.create_new(WHOLE, 0o600).ok(), left: WHOLE_MAX_BYTES }
+        let create = || Ok::<_, io::Error>((directory.create_new(WHOLE, 0o600)?, directory.try_clone()?));
+        Self { file: create().ok(), left: WHOLE_MAX_BYTES }
     }
 
     fn push(&mut self, new: &[u8]) {
         let count = usize::try_from(self.left).map_or(new.len(), |left| left.min(new.len()));
         self.left -= count as u64;
-        if self.file.as_mut().is_some_and(|file| file.write_all(&new[..count]).is_err()) {
+        if let Some((file, directory)) = &mut self.file
+            && file.write_all(&new[..count]).is_err()
+        {
+            // One that lacks something would be taken for the whole.
+            let _ = directory.remove(WHOLE);
             self.file = None;
         }
     }

@@ -4,6 +4,7 @@ use crate::files::Directory;
 use archive::Cut;
 use planning::policy::Leftovers;
 use schema::names::{StepName, Token, Version};
+use schema::order::InstructionOrder;
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
@@ -82,6 +83,12 @@ pub struct RunAbout {
     pub version: Option<Version>,
     /// The number of the attempt at the version, from 1; 0 without one.
     pub attempt: u32,
+    /// The instruction of that attempt; `None` without one, and in the directory of an earlier agent.
+    #[serde(default)]
+    pub instruction: Option<InstructionOrder>,
+    /// The number of the attempt at that instruction, with those that ended before the start of the update.
+    #[serde(default)]
+    pub tries: u32,
     /// When it began.
     pub began_at: EpochSeconds,
 }

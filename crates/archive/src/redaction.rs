@@ -58,19 +58,7 @@ impl Redactor {
 
     /// Returns a text with `***` in the place of each secret.
     pub fn redact(&self, text: &str, cut: Cut) -> String {
-        let hidden = self.hidden(text, cut);
-        let (mut shown, mut end) = (String::with_capacity(text.len()), 0);
-        for range in hidden {
-            if range.start >= end {
-                shown.push_str(&text[end..range.start]);
-                shown.push_str(HIDDEN);
-            }
-            // Lines stay lines.
-            let new = &text[range.start.max(end)..range.end.max(end)];
-            shown.extend(new.chars().filter(|c| *c == '\n'));
-            end = end.max(range.end);
-        }
-        shown + &text[end..]
+        masked(text, self.hidden(text, cut))
     }
 
     /// Returns the places of secrets, sorted.
@@ -100,6 +88,22 @@ impl Redactor {
         }
         found
     }
+}
+
+/// Returns a text with `***` in these places, which are sorted.
+fn masked(text: &str, hidden: impl IntoIterator<Item = Range<usize>>) -> String {
+    let (mut shown, mut end) = (String::with_capacity(text.len()), 0);
+    for range in hidden {
+        if range.start >= end {
+            shown.push_str(&text[end..range.start]);
+            shown.push_str(HIDDEN);
+        }
+        // Lines stay lines.
+        let new = &text[range.start.max(end)..range.end.max(end)];
+        shown.extend(new.chars().filter(|c| *c == '\n'));
+        end = end.max(range.end);
+    }
+    shown + &text[end..]
 }
 
 /// Returns the length of what bytes begin with, if it ends with the longest end of a pattern, but not the whole. Before

@@ -134,14 +134,15 @@ async fn find(host: &HostName, store: &Store<'_>) -> Result<(HostName, BundleLin
     };
     let report: Report =
         codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
-    if let Some(link) = report.bundle {
+    let records = failed.iter().filter_map(|key| StatusRecord::read(&found.get(key)?.value).ok());
+    let causes: Vec<Fingerprint> = records.filter_map(|record| Some(record.cause?.fingerprint)).collect();
+    // It may have failed for another cause since, of which another host has a bundle.
+    if let Some(link) = report.bundle.filter(|link| causes.is_empty() || causes.contains(&link.fingerprint)) {
         return Ok((host.clone(), link));
     }
     if !matches!(report.verdict, HostVerdict::Failed(_)) {
         return Err(Failure::no(format!("host {host} has no bundle, because it has not failed")));
     }
-    let records = failed.iter().filter_map(|key| StatusRecord::read(&found.get(key)?.value).ok());
-    let causes: Vec<Fingerprint> = records.filter_map(|record| Some(record.cause?.fingerprint)).collect();
     let all = store.session.read_all(&[], &[Prefix::Reports], None, store.deadline).await?;
     // A report that cannot be read vouches for nothing.
     let others = all.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {

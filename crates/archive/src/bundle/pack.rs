@@ -1,7 +1,11 @@
 //! Writes a bundle, one part after the other. At most one part is in memory.
 
-use super::contents::{ABOUT, About, BUNDLE_MAX_BYTES, CONTENTS, Contents, LeftOut, PART_MAX_BYTES, Part};
+use super::contents::{
+    ABOUT, About, BUNDLE_MAX_BYTES, CONTENTS, Contents, LeftOut, PART_MAX_BYTES, Part, UNPACKED_MAX_FILES,
+};
 use crate::{Cut, Redactor};
+use serde::Serialize;
+use serde_json::Value;
 use std::io::{self, Read, Write};
 
 /// Compression level. Higher ones need more memory for a few per cent.
@@ -35,8 +39,9 @@ impl<'a, W: Write> BundleWriter<'a, W> {
             left: BUNDLE_MAX_BYTES,
             time: u64::try_from(about.failed_at.0).unwrap_or(0),
         };
-        let text = redactor.redact(&serde_json::to_string_pretty(about)?, Cut::default());
-        writer.append_own(ABOUT, text.as_bytes())?;
+        let mut about = about.clone();
+        about.cause.line = redactor.redact(&about.cause.line, Cut::default());
+        writer.append_own(ABOUT, serde_json::to_string_pretty(&about)?.as_bytes())?;
         Ok(writer)
     }
 
@@ -51,11 +56,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
             self.leave_out(name, "the bundle is full");
             return Ok(());
         }
-        let mut header = tar::Header::new_ustar();
-        if let Err(error) = header.set_path(name) {
-            self.leave_out(name, &error.to_string());
-            return Ok(());
-        }
+        let Some(header) = self.header(name) else { return Ok(()) };
         let mut bytes = Vec::new();
         if let Err(error) = from.by_ref().take(limit).read_to_end(&mut bytes) {
             self.leave_out(name, &error.to_string());
@@ -66,9 +67,59 @@ impl<'a, W: Write> BundleWriter<'a, W> {
         let mut shown = Vec::with_capacity(bytes.len());
         self.redactor.copy(&bytes[..], cut, &mut shown)?;
         drop(bytes);
+        // What is no text becomes longer.
+        let shown = String::from_utf8_lossy(&shown);
+        let end = shown.floor_char_boundary(usize::try_from(limit).unwrap_or(usize::MAX));
+        let is_cut = cut.end || end < shown.len();
+        self.append_part(header, &shown.as_bytes()[..end], (name, is_cut))
+    }
+
+    /// Adds a value as JSON, without the secrets in its texts. One that does not fit is left out.
+    ///
+    /// # Errors
+    /// Returns the error of the writer, or of the value that cannot be JSON.
+    pub fn add_json(&mut self, name: &str, value: &impl Serialize) -> io::Result<()> {
+        let Some(header) = self.header(name) else { return Ok(()) };
+        let mut value = serde_json::to_value(value)?;
+        redact_value(&mut value, self.redactor);
+        let text = serde_json::to_string_pretty(&value)?;
+        if text.len() as u64 > PART_MAX_BYTES.min(self.left) {
+            self.leave_out(name, "the bundle is full");
+            return Ok(());
+        }
+        self.append_part(header, text.as_bytes(), (name, false))
+    }
+
+    /// Returns the head of a part; `None` if it cannot be part of the bundle, which is noted.
+    fn header(&mut self, name: &str) -> Option<tar::Header> {
+        let mut header = tar::Header::new_ustar();
+        let why = if self.contents.parts.len() + 2 >= UNPACKED_MAX_FILES {
+            Some("the bundle has too many parts".to_owned())
+        } else if name.chars().any(char::is_control) {
+            Some("its path has control characters".to_owned())
+        } else if self.contents.parts.iter().any(|part| part.name == name) {
+            Some("it is there already".to_owned())
+        } else {
+            header.set_path(name).err().map(|error| error.to_string())
+        };
+        match why {
+            Some(why) => {
+                self.leave_out(name, &why);
+                None
+            }
+            None => Some(header),
+        }
+    }
+
+    fn append_part(
+        &mut self,
+        header: tar::Header,
+        shown: &[u8],
+        (name, is_cut): (&str, bool),
+    ) -> io::Result<()> {
         self.left = self.left.saturating_sub(shown.len() as u64);
-        self.contents.parts.push(Part { name: name.to_owned(), bytes: shown.len() as u64, is_cut: cut.end });
-        self.append(header, &shown)
+        self.contents.parts.push(Part { name: name.to_owned(), bytes: shown.len() as u64, is_cut });
+        self.append(header, shown)
     }
 
     /// Notes what is not in the bundle, and why.
@@ -99,5 +150,14 @@ impl<'a, W: Write> BundleWriter<'a, W> {
         header.set_mtime(self.time);
         header.set_cksum();
         self.tar.append(&header, content)
+    }
+}
+
+fn redact_value(value: &mut Value, redactor: &Redactor) {
+    match value {
+        Value::String(text) => *text = redactor.redact(text, Cut::default()),
+        Value::Array(values) => values.iter_mut().for_each(|value| redact_value(value, redactor)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| redact_value(value, redactor)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

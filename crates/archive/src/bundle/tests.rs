@@ -75,6 +75,29 @@ fn what_is_packed_is_unpacked_without_its_secrets() {
 }
 
 #[test]
+fn a_bundle_is_read_whatever_its_secrets_are() {
+    let redactor = Redactor::new([b"web1".as_slice(), b"host", b"1800", b"line"]);
+    let mut writer = BundleWriter::new(Vec::new(), &about(), &redactor).unwrap();
+    let report = serde_json::json!({"log": ["password=\"a b\" of web1", 1], "host": {"x": "web1"}});
+    writer.add_json("report.json", &report).unwrap();
+    for name in ["report.json", "a\nb", "../a"] {
+        writer.add(name, &b"x"[..], Cut::default()).unwrap();
+    }
+    writer.add("binary", std::io::repeat(0xff), Cut::default()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("new");
+    let found = unpack(Cursor::new(writer.finish().unwrap()), &into).unwrap();
+    assert_eq!((found.host.as_str(), found.cause.line.as_str()), ("web1", "a ***"));
+    let read = |name: &str| std::fs::read_to_string(into.join(name)).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&read("report.json")).unwrap();
+    assert_eq!(report, serde_json::json!({"log": ["password=\"***\" of ***", 1], "host": {"x": "***"}}));
+    let contents: Contents = serde_json::from_str(&read(CONTENTS)).unwrap();
+    assert_eq!(contents.left_out.len(), 3, "{:?}", contents.left_out);
+    let binary = &contents.parts[1];
+    assert!(binary.is_cut && (PART_MAX_BYTES - 3..=PART_MAX_BYTES).contains(&binary.bytes), "{binary:?}");
+}
+
+#[test]
 fn a_long_part_is_cut_and_what_does_not_fit_is_left_out_with_its_reason() {
     struct Broken;
     impl Read for Broken {

@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Largest window of Zstandard that is decoded, as a power of two: 8 MiB, as RFC 8878 recommends.
 const WINDOW_LOG_MAX: u32 = 23;
+/// Largest number of directories and the file in a path.
+const DEPTH_MAX: usize = 64;
 /// Largest `bundle.json`, in bytes.
 const ABOUT_MAX_BYTES: u64 = 64 * 1024;
 
@@ -75,7 +77,10 @@ fn unpack_all(bundle: impl Read, into: &Path) -> Result<About, UnpackError> {
         let mut file =
             options.read(true).write(true).create_new(true).mode(0o600).open(&path).map_err(in_path)?;
         let size = entry.size();
-        let copied = io::copy(&mut entry, &mut file).map_err(damaged)?;
+        let copied = io::copy(&mut entry, &mut file).map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => in_path(error),
+            _ => damaged(error),
+        })?;
         if copied < size {
             let limit = UNPACKED_MAX_BYTES / 1024 / 1024;
             let why = format!("{} is not complete, or all is more than {limit} MiB", name.display());
@@ -121,6 +126,9 @@ fn harmless(bytes: &[u8]) -> Result<PathBuf, UnpackError> {
         return Err(refused("has control characters"));
     }
     let path = PathBuf::from(text);
+    if path.components().count() > DEPTH_MAX {
+        return Err(refused("is too deep"));
+    }
     match path.components().all(|part| matches!(part, Component::Normal(_))) && !text.is_empty() {
         true => Ok(path),
         false => Err(refused("leads out of the directory")),

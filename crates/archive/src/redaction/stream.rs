@@ -1,18 +1,29 @@
 //! Removes secrets from a text of any length, with little memory.
 
-use super::{Cut, HIDDEN, Redactor};
+use super::{Cut, Redactor, masked};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 
-/// Length of the text that is looked at together, in bytes. What a [`Redactor`] makes of it needs 70 times as much.
-const WINDOW: usize = 128 * 1024;
-/// Length of the text at the end of a window that the next one begins with, in bytes. No secret is longer, also if all
-/// its characters are escaped.
-const OVERLAP: usize = 32 * 1024;
+/// Bounds of the length of text at the end of a window that the next one begins with, in bytes. A secret that is longer,
+/// with its escapes, may be divided, so that a part of it stays.
+const OVERLAP: [usize; 2] = [32 * 1024, 128 * 1024];
+/// Number of bytes by which an escape can be longer than what it stands for: `\u0041`.
+const ESCAPED: usize = 6;
+/// How much longer the text is that is looked at together. What a [`Redactor`] makes of it needs 70 times as much.
+const WINDOW: usize = 4;
 /// Length of the text before a secret that shows that it is one, as `password=` does, in bytes.
 const BEFORE: usize = 128;
 /// Number of bytes that are read at once.
 const READ: u64 = 64 * 1024;
+
+/// Where a text can be divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Border {
+    /// Here.
+    At(usize),
+    /// Nowhere: a secret goes on after the text. It ends before this quote, or before the next blank.
+    After(Option<char>),
+}
 
 impl Redactor {
     /// Copies a text without its secrets. What is no UTF-8 is replaced by U+FFFD. Returns the number of bytes written.
@@ -20,31 +31,42 @@ impl Redactor {
     /// # Errors
     /// Returns the error of the reader or of the writer.
     pub fn copy(&self, mut from: impl Read, cut: Cut, to: &mut impl Write) -> io::Result<u64> {
+        let longest = self.patterns.iter().map(Vec::len).max().unwrap_or(0);
+        let overlap = longest.saturating_mul(ESCAPED).clamp(OVERLAP[0], OVERLAP[1]);
+        let window = overlap * WINDOW;
         let (mut text, mut raw) = (String::new(), Vec::new());
-        let (mut written, mut is_first, mut hides_word) = (0, true, false);
+        // What ends the secret that was begun; `None` if none was.
+        let mut hides: Option<Option<char>> = None;
+        let (mut written, mut is_first) = (0, true);
         loop {
             let is_over = from.by_ref().take(READ).read_to_end(&mut raw)? == 0;
             take_text(&mut raw, &mut text, is_over);
-            while is_over && !text.is_empty() || text.len() >= WINDOW {
-                if hides_word {
-                    let end = text.find(char::is_whitespace);
+            while is_over && !text.is_empty() || text.len() >= window {
+                if let Some(quote) = hides {
+                    let end = text.find(|c: char| quote.map_or(c.is_whitespace(), |quote| c == quote));
                     text.drain(..end.unwrap_or(text.len()));
-                    hides_word = end.is_none();
+                    hides = hides.filter(|_| end.is_none());
                     continue;
                 }
                 let begin = cut.begin && is_first;
-                let is_last = is_over && text.len() < WINDOW;
-                let end = if is_last { Some(text.len()) } else { self.border(&text, begin) };
-                let part = &text[..end.unwrap_or(0)];
-                let shown = match end {
-                    Some(_) => self.redact(part, Cut { begin, end: is_last && cut.end }),
-                    None => HIDDEN.to_owned(),
+                let is_last = is_over && text.len() < window;
+                // What follows a part shows that its end is a secret, as the `@` of a URL does.
+                let hidden = self.hidden(&text, Cut { begin, end: is_last && cut.end });
+                let border = match is_last {
+                    true => Border::At(text.len()),
+                    false => border(&text, &hidden, text.len() - overlap),
                 };
+                let end = match border {
+                    Border::At(end) => end,
+                    Border::After(quote) => {
+                        hides = Some(quote);
+                        text.len()
+                    }
+                };
+                let shown = masked(&text[..end], hidden.into_iter().filter(|range| range.start < end));
                 to.write_all(shown.as_bytes())?;
                 written += shown.len() as u64;
-                text.drain(..end.unwrap_or(0));
-                // A secret fills the whole window: the rest of this word belongs to it.
-                hides_word = end.is_none();
+                text.drain(..end);
                 is_first = false;
             }
             if is_over {
@@ -52,26 +74,48 @@ impl Redactor {
             }
         }
     }
+}
 
-    /// Returns where a text can be divided, so that neither a secret nor what shows one is divided; `None` if there is no
-    /// such place.
-    fn border(&self, text: &str, begin: bool) -> Option<usize> {
-        let hidden = self.hidden(text, Cut { begin, end: false });
-        let mut latest = text.len() - OVERLAP;
-        while !text.is_char_boundary(latest) {
-            latest -= 1;
-        }
-        let is_inside = |at: usize, range: &Range<usize>| range.start < at && at < range.end;
-        // Nothing that shows a secret goes over the end of a line.
-        let mut lines = text[..latest].rmatch_indices('\n').map(|(at, _)| at + 1);
-        let after_line = lines.find(|at| !hidden.iter().any(|range| is_inside(*at, range)));
-        let shows = |at: usize, range: &Range<usize>| range.start < at + BEFORE && at < range.end;
-        let elsewhere = || {
-            let mut places = (1..=latest).rev().filter(|at| text.is_char_boundary(*at));
-            places.find(|at| !hidden.iter().any(|range| shows(*at, range)))
-        };
-        after_line.or_else(elsewhere)
+/// Returns where a text with these secrets can be divided, at this place or before it if possible, so that neither a secret
+/// nor what shows one is divided. It is never the begin of the text.
+fn border(text: &str, hidden: &[Range<usize>], latest: usize) -> Border {
+    let latest = floor_boundary(text, latest);
+    let is_inside = |at: usize| hidden.iter().any(|range| range.start < at && at < range.end);
+    // Nothing that shows a secret goes over the end of a line.
+    let mut after_lines = text[..latest].rmatch_indices('\n').map(|(at, _)| at + 1);
+    if let Some(at) = after_lines.find(|at| !is_inside(*at)) {
+        return Border::At(at);
     }
+    let mut at = latest;
+    // Sorted by their begins, so each is looked at once.
+    for Range { start, end } in hidden.iter().rev() {
+        if *start < at + BEFORE && at < *end {
+            at = floor_boundary(text, start.saturating_sub(BEFORE));
+        }
+    }
+    if at > 0 {
+        return Border::At(at);
+    }
+    // What shows a secret does not begin in another one, so each end of one will do.
+    let ends = || hidden.iter().map(|range| range.end).filter(|end| !is_inside(*end));
+    let before = ends().filter(|end| *end <= latest).max();
+    let after = ends().filter(|end| *end > latest && *end < text.len()).min();
+    match before.or(after) {
+        Some(at) => Border::At(at),
+        None => {
+            let last = hidden.iter().filter(|range| range.end == text.len()).map(|range| range.start).min();
+            let quote = last.and_then(|start| text[..start].chars().next_back());
+            Border::After(quote.filter(|c| "\"'".contains(*c)))
+        }
+    }
+}
+
+/// Returns the last place up to this one at which a character begins.
+fn floor_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
 }
 
 /// Moves what is complete of bytes to a text.

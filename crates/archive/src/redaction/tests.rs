@@ -229,7 +229,34 @@ fn a_long_text_is_copied_as_it_is_but_for_what_is_no_text() {
 
 #[test]
 fn of_a_secret_that_is_longer_than_a_part_nothing_is_left() {
-    let text = format!("password={} and more", "z".repeat(500_000));
-    let shown = copied(&Redactor::default(), text.as_bytes());
-    assert!(!shown.contains('z') && shown.ends_with("*** and more"), "{shown}");
+    let long = "z".repeat(500_000);
+    let lines = "zz zz\n".repeat(90_000);
+    for (text, end) in [
+        (format!("password={long} and more"), "*** and more"),
+        (format!("    password=\"{long}\" and more"), "***\" and more"),
+        (format!("    password=\"{lines}\" and more"), "***\" and more"),
+        (format!("    password=\"{lines}"), "***"),
+        (format!("é \t password='{}' and more", "zz ".repeat(200_000)), "***' and more"),
+    ] {
+        let shown = copied(&Redactor::default(), text.as_bytes());
+        let shown = shown.replace('\n', "");
+        assert!(
+            !shown.contains('z') && shown.ends_with(end),
+            "{} {}",
+            shown.len(),
+            &shown[..shown.len().min(99)]
+        );
+    }
+}
+
+#[test]
+fn many_secrets_in_one_long_line_are_removed() {
+    for part in ["https://ci:zzz@h/x\r", "token=zzz&", "é token=zzz ", "\r  password=\"zz z\" "] {
+        let shown = copied(&Redactor::default(), part.repeat(20_000).as_bytes());
+        assert!(!shown.contains('z'), "{part:?}");
+        assert_eq!(shown.matches("***").count(), 20_000, "{part:?}");
+    }
+    let redactor = Redactor::new([[b's'; 9000].as_slice()]);
+    let text = format!("{} ", "s".repeat(9000)).repeat(200);
+    assert!(!copied(&redactor, text.as_bytes()).contains('s'));
 }

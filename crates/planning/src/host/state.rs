@@ -527,7 +527,12 @@ impl HostState {
                 self.running_at = Some(now.wall);
             }
             Fact::StepEnded(report) => self.end_step(report, policy, now),
-            Fact::BundleUploaded(link) => self.bundle = Some(link),
+            Fact::BundleUploaded(link) => {
+                // That of an earlier rollout may have waited for longer.
+                if self.bundle.as_ref().is_none_or(|newest| newest.rollout <= link.rollout) {
+                    self.bundle = Some(link);
+                }
+            }
             Fact::ReportWritten => {
                 self.report_times.push(now.boot);
                 let excess = self.report_times.len().saturating_sub(super::REPORTS_IN_A_BURST);

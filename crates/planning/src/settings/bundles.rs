@@ -69,6 +69,9 @@ impl BundlesFragment {
         }
         let spread = spread.map_or(SPREAD, |span| span.0);
         let take_over_after = take_over_after.map_or(TAKE_OVER_AFTER, |span| span.0);
+        if take_over_after.is_zero() {
+            problems.add("bundles.take_over_after", "must be more than 0");
+        }
         Some(BundlesSettings { to, endpoint, region, credentials, cacert, files, spread, take_over_after })
     }
 }
