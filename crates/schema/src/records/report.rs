@@ -303,10 +303,12 @@ impl FailingCheck {
             .unwrap_or_default()
     }
 
-    /// True if both have the same service, check and status. The output is not compared: a change
-    /// of it alone is not worth a new report.
+    /// True if a later result has the same service, check and status. The output is not compared: a change
+    /// of it alone is not worth a new report, unless nothing was known of it before.
     pub fn is_same_as(&self, other: &Self) -> bool {
+        let has_first_line = self.line.is_empty() && !other.line.is_empty();
         (&self.service, &self.check, self.status) == (&other.service, &other.check, other.status)
+            && !has_first_line
     }
 }
 
@@ -345,6 +347,10 @@ mod tests {
             change(&mut other);
             assert_eq!(report.says_the_same_as(&other), says_the_same, "{other:?}");
         };
+        let mut silent = report.clone();
+        silent.checks[0].line.clear();
+        assert!(!silent.says_the_same_as(&report), "the check has printed its first line");
+        assert!(report.says_the_same_as(&silent));
         check(|_| {}, true);
         check(|r| r.at = EpochSeconds(2), true);
         check(|r| r.write_id = Token::new("b").unwrap(), true);
