@@ -78,8 +78,8 @@ fn check_read(read: PlacedSettings, found: &mut Findings) {
         found.add_error(&places, "log.level", &message);
     }
     check_session(&settings, &places, found);
-    if let Some(why) = settings.bundles.as_ref().and_then(bundles::check) {
-        found.add_error(&places, "bundles.to", &why);
+    if let Some((setting, why)) = settings.bundles.as_ref().and_then(bundles::check) {
+        found.add_error(&places, setting, &why);
     }
     check_files(&settings, &places, found);
     check_validation_directory(&settings, &places, found);

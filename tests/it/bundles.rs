@@ -9,7 +9,7 @@ use tests::object_store::{BUCKET, Behaviour, KEY_ID, ObjectServer, SECRET};
 use tests::store::Store;
 use tests::wait;
 
-/// The order of the first rollout begins with this.
+/// The identity of the store.
 const LINEAGE: &str = r#"{"format":1,"lineage":"abc","epoch":1}"#;
 
 /// Starts a host whose step prints its secret in several ways and fails at version 2 with this message.
@@ -26,7 +26,6 @@ fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str) -> Host {
     );
     host.write_executable("install", &script);
     host.write("app.conf", "password=canary-77-long\nport=80\n");
-    host.write("secret.conf", "x");
     std::os::unix::fs::symlink("/etc/hostname", host.path("link.conf")).expect("a link");
     let file = |name: &str| format!("\"{}\"", host.path(name).display());
     let settings = format!(
@@ -41,6 +40,13 @@ fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str) -> Host {
     let mut host = host.with(&settings);
     host.start();
     host
+}
+
+/// Starts a server with a bucket, and returns it with the file of its access key.
+fn bucket() -> (ObjectServer, tempfile::NamedTempFile) {
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(key.path(), format!("{KEY_ID}\n{SECRET}\n")).expect("written");
+    (ObjectServer::start(), key)
 }
 
 fn in_directory(directory: &Path) -> String {
@@ -165,9 +171,7 @@ fn fifty_hosts_that_fail_for_two_causes_upload_two_bundles() {
     let etcd = Etcd::single();
     let store = etcd.store();
     store.put("/orchestrate/store", LINEAGE);
-    let server = ObjectServer::start();
-    let key = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(key.path(), format!("{KEY_ID}\n{SECRET}\n")).expect("written");
+    let (server, key) = bucket();
     let message = |n: usize| ["no route to db", "the disk is full"][n % 2];
     let hosts: Vec<Host> = (0..50)
         .map(|n| failing(&format!("web{n}"), &etcd, message(n), &in_bucket(&server, key.path())))
@@ -219,9 +223,7 @@ fn an_object_store_that_fails_delays_no_host_and_gets_the_bundle_later() {
     let etcd = Etcd::single();
     let store = etcd.store();
     store.put("/orchestrate/store", LINEAGE);
-    let server = ObjectServer::start();
-    let key = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(key.path(), format!("{KEY_ID}\n{SECRET}\n")).expect("written");
+    let (server, key) = bucket();
     let host = failing("web1", &etcd, "no route", &in_bucket(&server, key.path()));
     for behaviour in [Behaviour::Hang, Behaviour::Full, Behaviour::Unavailable] {
         server.behave(behaviour);

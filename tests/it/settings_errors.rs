@@ -119,6 +119,20 @@ fn every_mistake_is_found_before_the_agent_starts() {
         Err("2: store.endpoints_file: DIR/none does not exist"),
         Ok("2: store.endpoints_file: DIR/none is not on this machine"),
     );
+    // The object store. What only the host knows is not for lint.
+    check(
+        "[bundles]\nto = \"ftp://x\"\n",
+        Err("2: bundles.to: the URL of an object store is s3://BUCKET/PREFIX or file:///ABSOLUTE/"),
+        Ok(""),
+    );
+    let bucket = "[bundles]\nto = \"s3://bundles/prod\"\nendpoint = \"https://s3.example.org\"\n";
+    let incomplete = "2: bundles.to: a bucket needs the settings `endpoint` and `credentials`";
+    check(bucket, Err(incomplete), Err(incomplete));
+    check(
+        &format!("{bucket}credentials = \"DIR/none\"\n"),
+        Err("4: bundles.credentials: DIR/none: No such file"),
+        Ok(""),
+    );
     check("role = \"web\"\n", Ok(""), Ok(""));
 }
 
