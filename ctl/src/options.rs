@@ -55,15 +55,28 @@ pub(crate) struct GlobalOptions {
     /// Time limit of one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) dial_timeout: Option<String>,
-    /// Directory of a recording, for a question about the past
-    #[arg(long, value_name = "DIRECTORY", global = true, hide = true, requires = "at")]
-    pub(crate) recording: Option<PathBuf>,
+    /// Directory or object store of a recording [env: ORCHESTRATE_RECORDING]
+    #[arg(long, value_name = "DIRECTORY|URL", global = true, hide = true)]
+    pub(crate) recording: Option<String>,
     /// Moment of the past: a revision, a time, a duration before now, or lineage/epoch/branch/revision
-    #[arg(long, value_name = "MOMENT", global = true, hide = true, requires = "recording")]
+    #[arg(long, value_name = "MOMENT", global = true, hide = true)]
     pub(crate) at: Option<String>,
     /// Time that counts as the present [default: when the revision was recorded]
     #[arg(long, value_name = "TIME", global = true, hide = true, requires = "at")]
     pub(crate) now: Option<String>,
+    /// Server of S3, for recordings and bundles [env: ORCHESTRATE_S3_ENDPOINT]
+    #[arg(long, value_name = "URL", global = true, hide = true)]
+    pub(crate) s3_endpoint: Option<String>,
+    /// Region of S3 [default: us-east-1] [env: ORCHESTRATE_S3_REGION]
+    #[arg(long, value_name = "NAME", global = true, hide = true)]
+    pub(crate) s3_region: Option<String>,
+    /// File with the access key of S3: its id on the first line, its secret on the second, the session token of a
+    /// temporary key on the third [env: ORCHESTRATE_S3_CREDENTIALS]
+    #[arg(long, value_name = "FILE", global = true, hide = true)]
+    pub(crate) s3_credentials: Option<PathBuf>,
+    /// Authorities that may have signed the certificate of the server of S3, as PEM [env: ORCHESTRATE_S3_CACERT]
+    #[arg(long, value_name = "FILE", global = true, hide = true)]
+    pub(crate) s3_cacert: Option<PathBuf>,
     /// Who acts, for the events of verbs that write [default: your user name] [env: ORCHESTRATE_BY]
     #[arg(long, value_name = "NAME", global = true, hide = true)]
     pub(crate) by: Option<String>,

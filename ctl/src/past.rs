@@ -1,15 +1,89 @@
-//! The moment of the past that a question names.
+//! The moment of the past that a question names, and where it is recorded.
 
 use crate::exit::Failure;
+use crate::options::GlobalOptions;
 use anyhow::anyhow;
+use archive::objects::{ConfigError, ObjectStore, WrittenConfig};
+use archive::recording::{Directory, RecordingPlace};
 use schema::time::EpochSeconds;
 use std::path::PathBuf;
+
+/// How the object stores of recordings and bundles are reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct S3Settings {
+    pub(crate) endpoint: Option<String>,
+    pub(crate) region: Option<String>,
+    pub(crate) credentials: Option<PathBuf>,
+    pub(crate) cacert: Option<PathBuf>,
+}
+
+impl S3Settings {
+    /// Reads the options, and for those that are not given the environment.
+    pub(crate) fn read(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> Self {
+        let path = |option: &Option<PathBuf>, name| option.clone().or_else(|| get(name).map(PathBuf::from));
+        Self {
+            endpoint: options.s3_endpoint.clone().or_else(|| get("ORCHESTRATE_S3_ENDPOINT")),
+            region: options.s3_region.clone().or_else(|| get("ORCHESTRATE_S3_REGION")),
+            credentials: path(&options.s3_credentials, "ORCHESTRATE_S3_CREDENTIALS"),
+            cacert: path(&options.s3_cacert, "ORCHESTRATE_S3_CACERT"),
+        }
+    }
+
+    /// Opens the object store with a URL. It is not contacted.
+    pub(crate) fn open(&self, url: &str) -> Result<ObjectStore, ConfigError> {
+        let Self { endpoint, region, credentials, cacert } = self;
+        let written = WrittenConfig {
+            url,
+            endpoint: endpoint.as_deref(),
+            region: region.as_deref(),
+            credentials: credentials.as_deref(),
+            ca: cacert.as_deref(),
+        };
+        written.open()
+    }
+}
+
+/// Where a recording is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedRecording {
+    /// The directory or URL, as it was given.
+    pub(crate) name: String,
+    /// True if an option names it, and false if the environment does.
+    pub(crate) by_option: bool,
+    s3: S3Settings,
+}
+
+impl NamedRecording {
+    /// Returns the recording that an option or else the environment names.
+    pub(crate) fn read(
+        option: Option<&String>,
+        environment: Option<String>,
+        s3: &S3Settings,
+    ) -> Option<Self> {
+        let by_option = option.is_some();
+        option.cloned().or(environment).map(|name| Self { name, by_option, s3: s3.clone() })
+    }
+
+    /// Opens it. An object store is not contacted.
+    pub(crate) fn open(&self) -> Result<RecordingPlace, Failure> {
+        if !self.name.contains("://") {
+            return Ok(RecordingPlace::Directory(Directory::new(&self.name)));
+        }
+        let opened = self.s3.open(&self.name);
+        opened.map(RecordingPlace::Objects).map_err(|error| Failure::usage(anyhow!("--recording: {error}")))
+    }
+
+    /// Returns the failure of a recording that cannot be read.
+    pub(crate) fn unreadable(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::cannot_tell(format!("--recording {}: {why}", self.name))
+    }
+}
 
 /// Which moment of the past a question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PastQuestion {
-    /// The directory of the recording.
-    pub(crate) directory: PathBuf,
+    /// Where it is recorded.
+    pub(crate) recording: NamedRecording,
     /// The moment, as it was given.
     pub(crate) at: String,
     /// What counts as the present; `None` for the time of the moment.
@@ -19,7 +93,8 @@ pub(crate) struct PastQuestion {
 impl PastQuestion {
     /// Reads the options; `None` if they are about the present.
     pub(crate) fn read(
-        (recording, at): (Option<&PathBuf>, Option<&String>),
+        recording: Option<&NamedRecording>,
+        at: Option<&String>,
         now: Option<&str>,
     ) -> Result<Option<Self>, Failure> {
         let now = now.map(|text| {
@@ -29,7 +104,17 @@ impl PastQuestion {
                 Failure::usage(anyhow!("--now is {shown}: it must be a time as 2026-11-27T02:14:00Z"))
             })
         });
-        let (Some(directory), Some(at)) = (recording, at) else { return Ok(None) };
-        Ok(Some(Self { directory: directory.clone(), at: at.clone(), now: now.transpose()? }))
+        let Some(at) = at else {
+            return match now {
+                Some(_) => {
+                    Err(Failure::usage(anyhow!("--now is for a question about the past; add --at MOMENT")))
+                }
+                None => Ok(None),
+            };
+        };
+        let Some(recording) = recording else {
+            return Err(Failure::usage(anyhow!("--at needs a recording; name it with --recording")));
+        };
+        Ok(Some(Self { recording: recording.clone(), at: at.clone(), now: now.transpose()? }))
     }
 }

@@ -4,7 +4,7 @@
 use crate::exit::Failure;
 use crate::options::GlobalOptions;
 use crate::output::Format;
-use crate::past::PastQuestion;
+use crate::past::{NamedRecording, PastQuestion, S3Settings};
 use anyhow::anyhow;
 use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, Secret, SessionConfig, TlsFiles};
 use schema::names::HostName;
@@ -21,7 +21,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 30] = [
+pub(crate) const VARIABLES: [&str; 35] = [
     "ORCHESTRATE_BY",
     "ORCHESTRATE_STEP_HOST",
     "ORCHESTRATE_SOCKET",
@@ -47,6 +47,11 @@ pub(crate) const VARIABLES: [&str; 30] = [
     "ETCDCTL_USER",
     "ETCDCTL_PASSWORD",
     "ORCHESTRATE_DIAL_TIMEOUT",
+    "ORCHESTRATE_RECORDING",
+    "ORCHESTRATE_S3_ENDPOINT",
+    "ORCHESTRATE_S3_REGION",
+    "ORCHESTRATE_S3_CREDENTIALS",
+    "ORCHESTRATE_S3_CACERT",
     "XDG_CACHE_HOME",
     "HOME",
     "SUDO_USER",
@@ -70,6 +75,10 @@ pub(crate) struct Settings {
     pub(crate) session: SessionConfig,
     /// The moment of the past that the question is about; `None` for the present.
     pub(crate) past: Option<PastQuestion>,
+    /// The recording that is named.
+    pub(crate) recording: Option<NamedRecording>,
+    /// How object stores are reached.
+    pub(crate) s3: S3Settings,
     /// True if an option or the environment says where the store is, even if that is the default
     /// endpoint.
     pub(crate) endpoints_given: bool,
@@ -155,13 +164,14 @@ impl Settings {
         }
         session.waits_for_repair = false;
         session.check()?;
+        let s3 = S3Settings::read(options, &get);
+        let recording = NamedRecording::read(options.recording.as_ref(), get("ORCHESTRATE_RECORDING"), &s3);
         let timeout = duration("--timeout", options.timeout.as_deref(), "ORCHESTRATE_TIMEOUT", &get)?;
         Ok(Self {
             session,
-            past: PastQuestion::read(
-                (options.recording.as_ref(), options.at.as_ref()),
-                options.now.as_deref(),
-            )?,
+            past: PastQuestion::read(recording.as_ref(), options.at.as_ref(), options.now.as_deref())?,
+            recording,
+            s3,
             endpoints_given,
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             format: options.output,

@@ -19,6 +19,17 @@ pub fn load(path: &Path) -> Result<ObserverSettings> {
     Ok(read_observer(&name, &text)?)
 }
 
+/// Checks what the settings name, as far as that can be done without another machine.
+///
+/// # Errors
+/// Returns an error that names the setting.
+pub fn check(settings: &ObserverSettings) -> Result<()> {
+    if let Some(upload) = settings.recorder.as_ref().and_then(|recorder| recorder.upload.as_ref()) {
+        crate::recorder::open_store(upload).context("recorder.upload")?;
+    }
+    Ok(())
+}
+
 /// Returns an error on one line for each mistake.
 pub fn lines(error: &anyhow::Error) -> Vec<String> {
     match error.downcast_ref::<SettingsErrors>() {

@@ -12,6 +12,7 @@ mod metrics;
 mod notify;
 mod observed;
 mod probe;
+mod recorded;
 mod recorder;
 mod secret_file;
 mod token;
@@ -24,6 +25,7 @@ use metrics::RecorderMetrics;
 use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
 use planning::settings::ObserverSettings;
+use recorded::Recorded;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +67,7 @@ pub async fn run(
     let notifications = NotifyMetrics::default();
     let mut shown_metrics =
         metrics::all(fleet.clone(), incidents.clone(), &notifications, certificate.clone());
-    let recorded = settings.recorder.as_ref().map(|recorder| recorder.directory.clone());
+    let recorded = settings.recorder.as_ref().map(Recorded::new);
     let (recorder, recording) = match settings.recorder {
         Some(recorder) => {
             let of_recorder = RecorderMetrics::default();

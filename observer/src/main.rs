@@ -41,6 +41,10 @@ fn main() -> ExitCode {
         }
     };
     if arguments.check_config {
+        if let Err(error) = config::check(&settings) {
+            print_error(&format!("{}: {error:#}", arguments.config.display()));
+            return ExitCode::FAILURE;
+        }
         print_error(&format!("the settings are valid; read: {}", arguments.config.display()));
         return ExitCode::SUCCESS;
     }

@@ -51,6 +51,9 @@ pub(crate) fn all(
 pub(crate) struct RecorderMetrics {
     pub(crate) revision: Gauge,
     pub(crate) gaps: Counter,
+    pub(crate) failures: Counter,
+    pub(crate) bytes: Gauge,
+    pub(crate) waiting_bytes: Gauge,
 }
 
 impl RecorderMetrics {
@@ -60,6 +63,12 @@ impl RecorderMetrics {
         all.register("observer_recorded_revision", help, self.revision.clone());
         let help = "Gaps of the recording: how often changes before a segment are missing";
         all.register("observer_recording_gaps", help, self.gaps.clone());
+        let help = "How often recording had to stop, because the directory was full or could not be used";
+        all.register("observer_recording_failures", help, self.failures.clone());
+        let help = "Bytes that the segments of this recorder take in its directory";
+        all.register("observer_recording_bytes", help, self.bytes.clone());
+        let help = "Bytes of the directory that are not in the object store yet; 0 without one";
+        all.register("observer_recording_waiting_bytes", help, self.waiting_bytes.clone());
     }
 }
 

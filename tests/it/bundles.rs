@@ -184,11 +184,12 @@ fn fifty_hosts_that_fail_for_two_causes_upload_two_bundles() {
         };
         hosts.iter().enumerate().filter(is_waiting).count()
     };
+    let links = || (0..50).filter(|n| report(&store, &format!("web{n}"))["bundle"].is_object()).count();
     wait::until_within(
         Duration::from_secs(120),
-        "all have failed and nothing waits",
-        || (waits() == 0).then_some(()),
-        || format!("{} hosts wait; {:?}", waits(), server.counts()),
+        "all have failed, nothing waits, and two reports name their bundles",
+        || (waits() == 0 && links() == 2).then_some(()),
+        || format!("{} hosts wait, {} links; {:?}", waits(), links(), server.counts()),
     );
     let bundles = uploaded(&server.directory());
     assert_eq!(bundles.len(), 2, "{bundles:?}");
@@ -231,7 +232,11 @@ fn an_object_store_that_fails_delays_no_host_and_gets_the_bundle_later() {
         store.put("/current_version", "2");
         host.wait_for_verdict("failed");
         let seen = || (server.count("HEAD") > before).then_some(());
-        wait::until("the store is reached", seen, || format!("{behaviour:?} {:?}", server.counts()));
+        // One bundle is uploaded at a time, and one that hangs is given up after 30 s.
+        let waited = Duration::from_secs(90);
+        wait::until_within(waited, "the store is reached", seen, || {
+            format!("{behaviour:?} {:?}", server.counts())
+        });
         store.put("/current_version", "1");
         host.wait_for_listing(&store, "1");
     }

@@ -61,6 +61,45 @@ fn the_server_alone_lets_several_writers_create_one_object() {
 }
 
 #[test]
+fn a_list_has_every_object_below_its_prefix_however_many_pages_it_takes() {
+    let server = ObjectServer::start();
+    let (store, whole) = (server.store("site"), server.store(""));
+    let names = |store: &ObjectStore| {
+        let mut listed = store.list().expect("a list");
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        listed.into_iter().map(|object| (object.name.to_string(), object.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&store), []);
+    server.store("other").create(&name("a"), b"abc").expect("created");
+    server.store("site2").create(&name("a"), b"abc").expect("created");
+    let directory = server.file_of("site/many");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    // A page has at most 1,000 keys.
+    let mut expected = Vec::new();
+    for n in 0..2500 {
+        std::fs::write(directory.join(format!("{n:04}")), "12").expect("written");
+        expected.push((format!("many/{n:04}"), 2));
+    }
+    assert_eq!(names(&store), expected);
+    assert_eq!(names(&whole).len(), 2502);
+    store.remove(&name("many/0000")).expect("removed");
+    store.remove(&name("many/0000")).expect("it is not there, which is right");
+    store.replace(&name("many/0001"), b"other").expect("replaced");
+    expected.remove(0);
+    expected[0].1 = 5;
+    assert_eq!(names(&store), expected);
+    assert_eq!(read(&store, "many/0001").unwrap(), b"other");
+    server.behave(Behaviour::Refuse);
+    for error in [
+        store.list().unwrap_err(),
+        store.remove(&name("a")).unwrap_err(),
+        store.replace(&name("a"), b"x").unwrap_err(),
+    ] {
+        assert_eq!(error.status(), Some(403), "{error}");
+    }
+}
+
+#[test]
 fn what_is_stored_is_what_is_read() {
     let server = ObjectServer::start();
     let store = server.store("site/prod");

@@ -103,8 +103,10 @@ impl Bundles {
     fn learn_secret(&self) {
         let settings = self.settings.borrow().bundles.clone();
         if let Some(Ok(Some(credentials))) = settings.as_ref().map(store::credentials) {
-            let secret = String::from_utf8_lossy(credentials.secret());
-            self.secrets.learn("of the access key of bundles", Secret::new(secret));
+            let names = ["of the access key of bundles", "of the session token of bundles"];
+            for (name, secret) in names.into_iter().zip(credentials.secrets()) {
+                self.secrets.learn(name, Secret::new(secret));
+            }
         }
     }
 
@@ -155,7 +157,8 @@ impl Bundles {
         let Some(mut waiting) = due else { return };
         let (settings, path) = (settings.clone(), self.directory.path().to_owned());
         self.uploading = Some(tokio::task::spawn_blocking(move || {
-            let ended = store::open(&settings).and_then(|store| waiting.upload.go_on(&store, &path));
+            let opened = store::open(&settings).map_err(anyhow::Error::from);
+            let ended = opened.and_then(|store| waiting.upload.go_on(&store, &path));
             (waiting, ended)
         }));
     }

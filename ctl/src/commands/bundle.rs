@@ -4,9 +4,10 @@ use super::context::{Store, host_of};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::past::S3Settings;
 use anyhow::{Context as _, anyhow};
 use archive::bundle::{About, BUNDLE_MAX_BYTES, Digested, unpack};
-use archive::objects::{Credentials, DEFAULT_REGION, ObjectStore, ObjectStoreConfig, ObjectsUrl};
+use archive::objects::{ObjectStore, ObjectsUrl};
 use clap::Args;
 use planning::text::rfc3339;
 use schema::codec;
@@ -30,23 +31,11 @@ pub(crate) struct Bundle {
     /// Object store of the fleet, as in the setting `bundles.to` of its hosts
     #[arg(long, value_name = "URL")]
     from: Option<ObjectsUrl>,
-    /// Server of S3
-    #[arg(long, value_name = "URL", requires = "from")]
-    s3_endpoint: Option<String>,
-    /// Region of S3
-    #[arg(long, value_name = "NAME", requires = "from", default_value = DEFAULT_REGION)]
-    s3_region: String,
-    /// File with an access key of S3: its id on the first line, its secret on the second
-    #[arg(long, value_name = "FILE", requires = "from")]
-    s3_credentials: Option<PathBuf>,
-    /// Authorities that may have signed the certificate of the server of S3, as PEM
-    #[arg(long, value_name = "FILE", requires = "from")]
-    s3_cacert: Option<PathBuf>,
 }
 
 impl Bundle {
     /// Opens the object store, and returns its URL too. It is not contacted.
-    fn open(&self, link: &BundleLink) -> Result<(ObjectStore, ObjectsUrl), Failure> {
+    fn open(&self, link: &BundleLink, s3: &S3Settings) -> Result<(ObjectStore, ObjectsUrl), Failure> {
         let Some(from) = &self.from else {
             let why = "a report is not trusted to say where files are fetched from";
             return Err(Failure::usage(anyhow!(
@@ -54,13 +43,7 @@ impl Bundle {
                 link.url
             )));
         };
-        let mut config = ObjectStoreConfig::new(from.clone());
-        config.endpoint.clone_from(&self.s3_endpoint);
-        config.region.clone_from(&self.s3_region);
-        config.ca.clone_from(&self.s3_cacert);
-        let credentials = self.s3_credentials.as_deref().map(Credentials::read_file);
-        config.credentials = credentials.transpose().map_err(Failure::usage)?;
-        Ok((ObjectStore::open(config).map_err(Failure::usage)?, from.clone()))
+        Ok((s3.open(&from.to_string()).map_err(Failure::usage)?, from.clone()))
     }
 }
 
@@ -68,7 +51,7 @@ impl Bundle {
 pub(super) async fn bundle(options: Bundle, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let host = &host_of(&options.host)?;
     let (by, link) = find(host, store).await?;
-    let (objects, from) = options.open(&link)?;
+    let (objects, from) = options.open(&link, &store.settings.s3)?;
     let Some(name) = from.name_of(&link.url) else {
         return Err(Failure::refused(format!(
             "{by} reports the bundle {}, which is not below {from}",

@@ -25,6 +25,7 @@ mod ping;
 mod plan;
 mod policy;
 mod record;
+mod recording;
 mod retry;
 mod rollback;
 mod rolling_upgrade;
@@ -55,7 +56,7 @@ use crate::manual;
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use crate::{completion, seen_stores};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use hosts::HostsVerb;
@@ -79,11 +80,16 @@ pub(crate) fn run(
     if settings.past.is_some() {
         past::check(&verb)?;
     }
+    let names_recording = settings.recording.as_ref().is_some_and(|recording| recording.by_option);
+    if names_recording && settings.past.is_none() && !matches!(verb, Verb::Recording { .. }) {
+        return Err(Failure::usage(anyhow!("--recording is for a question about the past; add --at MOMENT")));
+    }
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
         Verb::WithClaim(options) => with_claim::with_claim(options, settings),
         Verb::Ui(options) => ask(settings, most, false, output, |store, _| Box::pin(ui::ui(options, store))),
         Verb::Lint(options) => lint::lint_files(options, output),
+        Verb::Recording { verb } => recording::recording(&verb, settings, output),
         Verb::Enroll(options) => enroll::enroll(options, &settings.session.namespace, output),
         Verb::Bootstrap(options) => ask(settings, most, false, output, |store, output| {
             Box::pin(bootstrap::bootstrap(options, store, output))

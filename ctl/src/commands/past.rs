@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::output::{self, Output};
 use crate::past::PastQuestion;
 use anyhow::anyhow;
-use archive::recording::{At, Directory, RecordedEntry, Recording};
+use archive::recording::{At, RecordedEntry, Recording, time_text};
 use etcd_session::Session;
 use solo_etcd::frozen::{Frozen, KeyValue};
 
@@ -87,18 +87,19 @@ pub(super) fn check(verb: &Verb) -> Result<(), Failure> {
 
 /// Reads the recording. Returns a session with the store as it was, and says in the output which moment that is.
 pub(super) fn open(question: &PastQuestion, output: &mut Output) -> Result<Session, Failure> {
-    let PastQuestion { directory, at, now } = question;
+    let PastQuestion { recording, at, now } = question;
     let at = At::read(at, context::now().0.saturating_mul(1000)).map_err(Failure::usage)?;
-    let name = directory.display();
-    let source = Directory::new(directory);
-    let names =
-        source.names().map_err(|error| Failure::cannot_tell(format!("--recording {name}: {error}")))?;
-    let past = Recording::new(names).at(&at, &source);
-    let past = past.map_err(|error| Failure::cannot_tell(format!("--recording {name}: {error}")))?;
+    let place = recording.open()?;
+    let listed = place.list().map_err(|error| recording.unreadable(error))?;
+    let names = listed.into_iter().map(|segment| segment.name);
+    let past = Recording::new(names).at(&at, &place).map_err(|error| recording.unreadable(error))?;
     past.problems.iter().for_each(|problem| output::warn(problem));
+    for erased in &past.erased {
+        output::warn(&format!("erased at {}: {}", time_text(erased.at), erased.what));
+    }
     let now = now.unwrap_or_else(|| past.present());
     context::set_now(now);
-    let view = past.view(now, &name.to_string(), env!("CARGO_PKG_VERSION"));
+    let view = past.view(now, &recording.name, env!("CARGO_PKG_VERSION"));
     output::note(&view.sentence());
     output.set_past(view);
     let keys = past.keys.into_iter().map(|(key, entry)| key_value(key, entry));

@@ -2,6 +2,7 @@
 
 use super::hosts::HostsVerb;
 use super::policy::PolicyVerb;
+use super::recording::RecordingVerb;
 use super::rolling_upgrade::RollingUpgradeVerb;
 use super::rollout::RolloutVerb;
 use super::selection::Selection;
@@ -36,6 +37,11 @@ pub(crate) enum Verb {
     WithClaim(with_claim::WithClaim),
     Ui(ui::Ui),
     Lint(lint::Lint),
+    /// The recording of the store
+    Recording {
+        #[command(subcommand)]
+        verb: RecordingVerb,
+    },
     Bootstrap(bootstrap::Bootstrap),
     Enroll(enroll::Enroll),
     Manual(Manual),

@@ -226,6 +226,34 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "recording list",
+        &[(
+            "orchestrate recording list --recording /var/lib/orchestrate-observer/recording",
+            "what is recorded, and how much space it takes",
+        )],
+    ),
+    (
+        "recording check",
+        &[(
+            "orchestrate recording check --recording /var/lib/orchestrate-observer/recording",
+            "read everything, and say what is wrong or missing",
+        )],
+    ),
+    (
+        "recording prune",
+        &[(
+            "orchestrate recording prune --recording /srv/recording --older-than 90d --dry-run",
+            "say which segments would be removed",
+        )],
+    ),
+    (
+        "recording erase",
+        &[(
+            "orchestrate recording erase /orchestrate/reports/web-7 --recording /srv/recording",
+            "erase what web-7 reported",
+        )],
+    ),
+    (
         "lint",
         &[("orchestrate lint /etc/orchestrate", "check the settings of this host before they are used")],
     ),

@@ -164,6 +164,7 @@ mod tests {
             "Values",
             "This host",
             "The store",
+            "The recording of the store",
             "Setting up",
             "Verbs of the original tool",
             "Options",

@@ -21,6 +21,7 @@ pub(crate) use cookie::CookieSigner;
 pub(crate) use tls::{Certificate, TlsListener};
 
 use crate::observed::SharedFleet;
+use crate::recorded::Recorded;
 use crate::token::Accepted;
 use access::{Access, SESSION_PATH, add_headers, require_access};
 use axum::Router;
@@ -36,7 +37,6 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use shared::Shared;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -78,8 +78,8 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
 pub(crate) struct ShownData {
     pub(crate) fleet: Arc<SharedFleet>,
     pub(crate) metrics: Registry,
-    /// The directory of the recording, if the observer records.
-    pub(crate) recording: Option<PathBuf>,
+    /// The recording, if the observer records.
+    pub(crate) recording: Option<Recorded>,
 }
 
 /// Serves until `stop` is true. `tokens` are those that are accepted, with what signs their cookies; `None` if everybody on

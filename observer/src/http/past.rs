@@ -7,7 +7,8 @@ use super::parameters::{refused, refused_for_now};
 use super::shared::Shared;
 use crate::clock::now;
 use crate::observed::{Moment, Observed, SharedFleet};
-use archive::recording::{At, Directory, Recording};
+use crate::recorded::Recorded;
+use archive::recording::At;
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::middleware::Next;
@@ -15,7 +16,6 @@ use axum::response::{IntoResponse, Response};
 use etcd_session::Assembly;
 use form_urlencoded::Serializer;
 use http_server::ErrorResponse;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore};
 
@@ -26,7 +26,7 @@ const AT: &str = "at";
 
 /// The moment that was shown last. There is room for one fleet of the past.
 pub(super) struct PastMoments {
-    recording: Option<PathBuf>,
+    recording: Option<Arc<Recorded>>,
     places: Arc<Semaphore>,
     last: Arc<Mutex<Option<LastAsked>>>,
 }
@@ -36,8 +36,12 @@ type LastAsked = (At, Arc<PastFleet>);
 
 impl PastMoments {
     /// Returns the moments of a recording; of none, if the observer does not record.
-    pub(super) fn new(recording: Option<PathBuf>) -> Self {
-        Self { recording, places: Arc::new(Semaphore::new(WAITING_MAX)), last: Arc::default() }
+    pub(super) fn new(recording: Option<Recorded>) -> Self {
+        Self {
+            recording: recording.map(Arc::new),
+            places: Arc::new(Semaphore::new(WAITING_MAX)),
+            last: Arc::default(),
+        }
     }
 
     /// True if there is a recording.
@@ -78,13 +82,11 @@ fn refused_unknown(why: String) -> ErrorResponse {
     ErrorResponse::Rejected(axum::http::StatusCode::NOT_FOUND, why)
 }
 
-fn read(recording: &Path, at: &At) -> Result<PastFleet, String> {
-    let source = Directory::new(recording);
-    let names = source.names().map_err(|error| error.to_string())?;
-    let past = Recording::new(names).at(at, &source).map_err(|error| error.to_string())?;
+fn read(recording: &Recorded, at: &At) -> Result<PastFleet, String> {
+    let (past, place) = recording.at(at)?;
     past.problems.iter().for_each(|problem| tracing::warn!("the recording: {problem}"));
     let present = past.present();
-    let view = past.view(present, &recording.display().to_string(), env!("CARGO_PKG_VERSION"));
+    let view = past.view(present, &place, env!("CARGO_PKG_VERSION"));
     let mut observed = Observed::new(Assembly::of(past.into_snapshot()));
     observed.find_deadlocks(present);
     let moment = Moment { history: 0, revision: observed.found().revision, fresh_at: None };

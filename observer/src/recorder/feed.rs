@@ -4,6 +4,7 @@
 //! may go on with a restored store before anybody notices.
 
 use super::times::Times;
+use crate::clock::now_millis;
 use archive::recording::Between;
 use etcd_session::{Advance, Change};
 use schema::names::Token;
@@ -12,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time between two marks that the store is still at a revision.
@@ -264,6 +265,5 @@ fn bytes_of_changes(changes: &[Change]) -> usize {
 
 /// Returns a time of the recent past in milliseconds since 1970.
 fn millis_at(instant: Instant) -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.saturating_sub(instant.elapsed()).as_millis()).unwrap_or(i64::MAX)
+    now_millis().saturating_sub(i64::try_from(instant.elapsed().as_millis()).unwrap_or(i64::MAX)).max(0)
 }

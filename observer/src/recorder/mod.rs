@@ -4,7 +4,9 @@
 
 mod feed;
 mod place;
+mod retention;
 mod times;
+mod upload;
 
 use crate::metrics::RecorderMetrics;
 use archive::recording::{Between, Branch, Header, SEGMENT_MAX_BYTES, SegmentName, SegmentWriter};
@@ -16,11 +18,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use upload::Uploader;
 
 pub(crate) use feed::RecorderFeed;
+pub(crate) use upload::open as open_store;
 
 /// Time after which what was told is on the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,8 +32,8 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 const SEGMENT_TIME: Duration = Duration::from_secs(5 * 60);
 /// Time until a recorder that could not write tries again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// Time between two looks for segments that are kept no longer.
-const PRUNE_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Time between two looks at what the segments take.
+const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of observations that wait for the recorder.
 const WAITING_MAX: usize = 4096;
 /// Time between the two that enclose a revision, from which on it counts as learnt afterwards, in milliseconds.
@@ -57,8 +61,10 @@ pub(crate) fn start(
         open: None,
         latest: 0,
         failed_at: None,
-        is_failing: false,
-        pruned_at: None,
+        failing_because: None,
+        tidied_at: None,
+        is_crowded: false,
+        uploader: None,
     };
     let thread =
         std::thread::Builder::new().name("recorder".into()).spawn(move || recorder.run(&receiver))?;
@@ -77,9 +83,13 @@ struct Recorder {
     latest: i64,
     /// When it failed last, until it asks for everything.
     failed_at: Option<Instant>,
-    /// True if a failure was logged, and nothing could be recorded since.
-    is_failing: bool,
-    pruned_at: Option<Instant>,
+    /// The failure that was logged, until something is recorded again.
+    failing_because: Option<String>,
+    tidied_at: Option<Instant>,
+    /// True if it was logged that segments go before they are old.
+    is_crowded: bool,
+    /// Its thread ends when this is dropped. It is not waited for: an upload may take a minute, and goes on at the next start.
+    uploader: Option<Sender<()>>,
 }
 
 /// The segment that is being written.
@@ -149,11 +159,13 @@ impl Recorder {
         self.close()?;
         let Whole { snapshot, identity, between, is_restored, gap } = whole;
         let place = self.place()?;
+        place.close_left();
         let latest = place.latest();
         let found = place.branch_of(identity, &snapshot, is_restored, between.by)?;
         self.latest = self.latest.max(latest);
         let gap = gap.or_else(|| found.has_earlier.then(|| "the recorder did not run".to_owned()));
-        let gap = gap.filter(|_| !found.continues);
+        let failure = self.failing_because.take().map(|why| format!("it could not be written: {why}"));
+        let gap = failure.or(gap).filter(|_| !found.continues);
         let revision = snapshot.revision;
         match &gap {
             Some(why) => {
@@ -162,16 +174,27 @@ impl Recorder {
             }
             None => tracing::info!(revision, "recording the store"),
         }
-        self.create(&found, (between, gap), &snapshot)?;
-        self.is_failing = false;
-        Ok(())
+        self.create(&found, (between, gap), &snapshot)
     }
 
     /// Returns the directory, which is opened first if it was not yet.
     fn place(&mut self) -> io::Result<&Place> {
         if self.place.is_none() {
             let opened = Place::open(&self.settings, &self.state_directory);
-            self.place = Some(opened.map_err(|error| io::Error::other(format!("{error:#}")))?);
+            let place = opened.map_err(|error| io::Error::other(format!("{error:#}")))?;
+            if let Some(settings) = &self.settings.upload {
+                let (sender, stop) = channel();
+                let uploader = Uploader {
+                    settings: settings.clone(),
+                    directory: place.directory().clone(),
+                    recorder: place.recorder().clone(),
+                    bounds: place.bounds(),
+                    metrics: self.metrics.clone(),
+                };
+                std::thread::Builder::new().name("uploader".into()).spawn(move || uploader.run(&stop))?;
+                self.uploader = Some(sender);
+            }
+            self.place = Some(place);
         }
         self.place.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -237,12 +260,34 @@ impl Recorder {
                 open.has_asked = true;
                 self.wants.ask_for_next();
             }
-        } else if self.failed_at.take_if(|at| at.elapsed() >= RETRY_DELAY).is_some() {
+        }
+        if self.tidied_at.is_none_or(|at| at.elapsed() >= TIDY_INTERVAL) {
+            self.tidied_at = Some(Instant::now());
+            self.tidy()?;
+        }
+        if self.open.is_none() && self.failed_at.take_if(|at| at.elapsed() >= RETRY_DELAY).is_some() {
             self.wants.ask_for_whole();
         }
-        if self.pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_INTERVAL) {
-            self.pruned_at = Some(Instant::now());
-            self.place.iter().for_each(Place::prune);
+        Ok(())
+    }
+
+    /// Removes what is kept no longer. If what waits for its upload takes all room, nothing more is recorded.
+    fn tidy(&mut self) -> io::Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        let tidying = place.tidy()?;
+        self.metrics.bytes.set(i64::try_from(tidying.bytes).unwrap_or(i64::MAX));
+        let is_early = self.settings.upload.is_none() && !tidying.crowded_out.is_empty();
+        if is_early && !std::mem::replace(&mut self.is_crowded, true) {
+            tracing::warn!(
+                "segments of the recording are removed before `recorder.keep`, because of `recorder.max_mib`"
+            );
+        }
+        if tidying.is_full {
+            self.close()?;
+            let bytes = tidying.bytes / 1024;
+            return Err(io::Error::other(format!(
+                "{bytes} KiB wait in its directory for their upload, which is all that `recorder.max_mib` allows"
+            )));
         }
         Ok(())
     }
@@ -259,8 +304,10 @@ impl Recorder {
     /// Leaves the segment as it is. What was synced can be read.
     fn fail(&mut self, error: &io::Error) {
         self.open = None;
-        if !std::mem::replace(&mut self.is_failing, true) {
+        if self.failing_because.is_none() {
             tracing::error!(%error, "the store cannot be recorded; it is tried again");
+            self.metrics.failures.inc();
+            self.failing_because = Some(error.to_string());
         }
         self.failed_at = Some(Instant::now());
     }

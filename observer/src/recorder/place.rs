@@ -1,8 +1,10 @@
 //! The directory of the recording, and who records.
 
+use super::retention::{Bounds, OwnSegment, Tidying};
+use crate::clock::now_millis;
 use crate::secret_file;
 use anyhow::{Context, Result};
-use archive::recording::{Branch, Concealer, Directory, Segment, SegmentName, Source};
+use archive::recording::{Branch, Concealer, Directory, Segment, SegmentError, SegmentName, Source};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use etcd_session::random_token;
@@ -11,10 +13,9 @@ use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
 /// The branch of an epoch before a restoration of the store was seen.
 const FIRST_BRANCH: &str = "0";
@@ -31,7 +32,8 @@ struct Identity {
 /// The directory of the recording, and who records.
 pub(super) struct Place {
     directory: Directory,
-    keep: Duration,
+    bounds: Bounds,
+    uploads: bool,
     recorder: Token,
     key: Vec<u8>,
 }
@@ -49,18 +51,22 @@ pub(super) struct FoundBranch {
 }
 
 impl Place {
-    /// Opens the directory, and closes segments that this recorder has left open.
+    /// Opens the directory, which is created if it is not there.
     pub(super) fn open(settings: &RecorderSettings, state_directory: &Path) -> Result<Self> {
-        let RecorderSettings { directory, keep } = settings;
+        let RecorderSettings { directory, keep, max_bytes, upload } = settings;
         create_directory(directory).with_context(|| format!("recorder.directory {}", directory.display()))?;
         let Identity { recorder, key } = identity(&state_directory.join("recorder.json"))?;
         let key = STANDARD_NO_PAD.decode(key).context("the key of the recorder")?;
-        let place = Self { directory: Directory::new(directory), keep: *keep, recorder, key };
-        if let Err(error) = place.rebuild() {
-            // What is whole in it can be read nevertheless.
-            tracing::warn!(%error, "the last segment of the recording cannot be closed");
-        }
-        Ok(place)
+        let bounds = Bounds { keep: *keep, max_bytes: *max_bytes };
+        Ok(Self { directory: Directory::new(directory), bounds, uploads: upload.is_some(), recorder, key })
+    }
+
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub(super) fn recorder(&self) -> &Token {
@@ -87,17 +93,28 @@ impl Place {
         Ok(own)
     }
 
-    /// Closes the last segment, if the process ended while it wrote it.
-    fn rebuild(&self) -> io::Result<()> {
-        let Some(last) = self.own_names()?.pop() else { return Ok(()) };
-        let Ok(bytes) = self.directory.load(&last) else { return Ok(()) };
-        let Some(rebuilt) = Segment::rebuild(&bytes) else { return Ok(()) };
-        let path = self.directory.path_of(&last);
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&rebuilt)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)
+    /// Closes segments that this recorder has left open, because the process ended or the disk was full. Those that say nothing
+    /// are removed. It must write none meanwhile.
+    pub(super) fn close_left(&self) {
+        let Ok(own) = self.own_names() else { return };
+        for name in own {
+            if let Err(error) = self.close_one_left(&name) {
+                // What is whole in it can be read nevertheless.
+                tracing::warn!(%error, segment = %name, "a segment of the recording cannot be closed");
+            }
+        }
+    }
+
+    fn close_one_left(&self, name: &SegmentName) -> io::Result<()> {
+        if Segment::is_closed(&File::open(self.directory.path_of(name))?)? {
+            return Ok(());
+        }
+        let bytes = self.directory.load(name).map_err(io::Error::other)?;
+        match Segment::rebuild(&bytes) {
+            Some(rebuilt) => self.directory.replace(name, &rebuilt),
+            None if Segment::read(&bytes) == Err(SegmentError::Unfinished) => self.directory.remove(name),
+            None => Ok(()),
+        }
     }
 
     /// Returns the history to which this snapshot belongs: that of the newest segment, unless the store was restored since.
@@ -166,22 +183,21 @@ impl Place {
         segment.map_or(0, |segment| segment.last_time())
     }
 
-    /// Removes own segments whose end is older than what is kept, the oldest first, so that no hole appears.
-    pub(super) fn prune(&self) {
-        let Ok(mut own) = self.own_names() else { return };
-        own.pop();
-        for name in own {
-            let path = self.directory.path_of(&name);
-            let ended = fs::metadata(&path).and_then(|metadata| metadata.modified());
-            let age = ended.ok().and_then(|ended| SystemTime::now().duration_since(ended).ok());
-            if age.is_none_or(|age| age <= self.keep) {
-                return;
-            }
-            if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, file = %path.display(), "a segment of the recording cannot be removed");
-                return;
-            }
-        }
+    /// Removes own segments that are old, or for which there is no room. Returns how much remains.
+    pub(super) fn tidy(&self) -> io::Result<Tidying> {
+        let listed =
+            self.directory.list()?.into_iter().filter(|listed| listed.name.recorder == self.recorder);
+        let own = listed.map(|listed| {
+            let is_uploaded = self.uploads && self.directory.is_uploaded(&listed.name);
+            OwnSegment { listed, is_uploaded }
+        });
+        let tidying = self.bounds.tidy(own.collect(), self.uploads, now_millis());
+        tidying
+            .expired
+            .iter()
+            .chain(&tidying.crowded_out)
+            .try_for_each(|name| self.directory.remove(name))?;
+        Ok(tidying)
     }
 }
 
@@ -206,6 +222,7 @@ mod tests {
     use super::*;
     use archive::recording::{Between, Header, SegmentWriter};
     use schema::snapshot::Entry;
+    use std::time::Duration;
 
     fn token(text: &str) -> Token {
         Token::new(text).unwrap()
@@ -250,8 +267,12 @@ mod tests {
     fn open(directory: &Path, recorder: &str) -> Place {
         let state = directory.join(recorder);
         fs::create_dir_all(&state).unwrap();
-        let settings =
-            RecorderSettings { directory: directory.join("recording"), keep: Duration::from_secs(60) };
+        let settings = RecorderSettings {
+            directory: directory.join("recording"),
+            keep: Duration::from_secs(60),
+            max_bytes: 1024 * 1024,
+            upload: None,
+        };
         Place::open(&settings, &state).unwrap()
     }
 
@@ -296,33 +317,35 @@ mod tests {
         let name = record(&place, &branch, 1000, &snapshot(9, "a"));
         let path = place.directory.path_of(&name);
         let whole = fs::read(&path).unwrap();
-        fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        // The one before it was left because the disk was full; a third one says nothing.
+        let earlier = record(&place, &branch, 900, &snapshot(8, "a"));
+        let of_earlier = fs::read(place.directory.path_of(&earlier)).unwrap();
+        let nothing = record(&place, &branch, 1100, &snapshot(10, "a"));
+        for (name, bytes) in [(&earlier, &of_earlier[..]), (&name, &whole), (&nothing, &whole[..20])] {
+            let cut = if *name == nothing { bytes } else { &bytes[..bytes.len() - 5] };
+            fs::write(place.directory.path_of(name), cut).unwrap();
+        }
         let place = open(directory.path(), "one");
+        place.close_left();
         assert_eq!(fs::read(&path).unwrap(), whole);
-        assert_eq!(place.own_names().unwrap(), [name]);
+        assert_eq!(fs::read(place.directory.path_of(&earlier)).unwrap(), of_earlier);
+        assert_eq!(place.own_names().unwrap(), [earlier, name]);
     }
 
     #[test]
-    fn old_segments_are_removed_and_never_a_newer_one_before_them() {
+    fn only_own_segments_are_removed_and_each_with_its_mark() {
         let directory = tempfile::tempdir().unwrap();
         let (place, other) = (open(directory.path(), "one"), open(directory.path(), "two"));
         let branch = Branch { lineage: token("l"), epoch: 1, branch: token("0") };
-        let names = [10, 20, 30, 40].map(|at| record(&place, &branch, at * 1000, &snapshot(at, "a")));
+        let now = now_millis();
+        let begun = [90, 70, 50, 30].map(|age| now - age * 1000);
+        let names = begun.map(|at| record(&place, &branch, at, &snapshot(at / 1000, "a")));
         let of_other = record(&other, &branch, 10_000, &snapshot(10, "a"));
-        let set_age = |name: &SegmentName, seconds| {
-            let time = SystemTime::now() - Duration::from_secs(seconds);
-            let file = File::options().write(true).open(place.directory.path_of(name)).unwrap();
-            file.set_modified(time).unwrap();
-        };
-        set_age(&of_other, 90);
-        for (name, age) in names.iter().zip([90, 30, 90, 90]) {
-            set_age(name, age);
-        }
-        place.prune();
+        place.directory.note_uploaded(&names[0]).unwrap();
+        assert!(place.directory.is_uploaded(&names[0]) && !place.directory.is_uploaded(&names[1]));
+        let tidying = place.tidy().unwrap();
+        assert_eq!((&tidying.expired[..], &tidying.crowded_out[..]), (&names[..1], &[][..]));
         assert_eq!(place.own_names().unwrap(), names[1..]);
-        set_age(&names[1], 70);
-        place.prune();
-        assert_eq!(place.own_names().unwrap(), names[3..], "the last one may still grow");
-        assert!(place.directory.path_of(&of_other).exists());
+        assert!(place.directory.path_of(&of_other).exists() && !place.directory.is_uploaded(&names[0]));
     }
 }

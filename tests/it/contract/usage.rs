@@ -134,7 +134,6 @@ fn wrong_usage() -> Vec<Row> {
         "bundle",
         "bundle a/b --from file:///srv",
         "bundle web-1 --from ftp://srv",
-        "bundle web-1 --s3-endpoint https://srv",
         "retry",
         "store",
         "store show 1",

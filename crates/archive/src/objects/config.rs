@@ -56,20 +56,22 @@ pub struct CredentialsError {
     why: String,
 }
 
-/// The access key of S3: its id and its secret. `Debug` shows stars.
+/// The access key of S3: its id and its secret, and a token if it is a temporary one. `Debug` shows stars.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     key_id: String,
     secret: String,
+    session_token: Option<String>,
 }
 
 impl Credentials {
     /// Wraps the id and the secret of an access key.
     pub fn new(key_id: impl Into<String>, secret: impl Into<String>) -> Self {
-        Self { key_id: key_id.into(), secret: secret.into() }
+        Self { key_id: key_id.into(), secret: secret.into(), session_token: None }
     }
 
-    /// Reads a file with the id on its first line and the secret on its second.
+    /// Reads a file with the id on its first line, the secret on its second, and the session token of a temporary key on its
+    /// third.
     ///
     /// # Errors
     /// Returns an error that names the file if it cannot be read, has another form or can be read by everybody.
@@ -85,27 +87,36 @@ impl Credentials {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let credentials = match lines[..] {
             [id, secret] => Some(Self::new(id, secret)),
+            [id, secret, token] => {
+                Some(Self { session_token: Some(token.to_owned()), ..Self::new(id, secret) })
+            }
             _ => None,
         };
-        let form = "it has to have the id of an access key on its first line and the secret on its second";
+        let form = "it has to have the id of an access key on its first line and the secret on its second; a temporary \
+                    key has its session token on the third";
         credentials.filter(Self::are_usable).ok_or_else(|| failed(form.into()))
     }
 
-    /// Returns the secret, for what removes it from text.
-    pub fn secret(&self) -> &[u8] {
-        self.secret.as_bytes()
+    /// Returns what is secret, for what removes it from text.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.secret.as_str()).chain(self.session_token.as_deref())
     }
 
     /// True if neither part is empty and both consist of visible ASCII characters. An id has no slash, because the
     /// signature separates it by one.
     pub(super) fn are_usable(&self) -> bool {
         let is_visible = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        is_visible(&self.key_id) && is_visible(&self.secret) && !self.key_id.contains('/')
+        let are_visible = is_visible(&self.key_id) && self.secrets().all(is_visible);
+        are_visible && !self.key_id.contains('/')
     }
 
     /// Returns the credentials for the library that signs.
     pub(super) fn reveal(&self) -> rusty_s3::Credentials {
-        rusty_s3::Credentials::new(self.key_id.clone(), self.secret.clone())
+        let (id, secret) = (self.key_id.clone(), self.secret.clone());
+        match &self.session_token {
+            Some(token) => rusty_s3::Credentials::new_with_token(id, secret, token.clone()),
+            None => rusty_s3::Credentials::new(id, secret),
+        }
     }
 }
 
@@ -129,11 +140,15 @@ mod tests {
             Credentials::read_file(file.path()).map_err(|error| error.to_string())
         };
         assert_eq!(read("id\n secret \n", 0o640), Ok(Credentials::new("id", "secret")));
+        let temporary = read("id\nsecret\ntoken\n", 0o600).unwrap();
+        assert_eq!(temporary.secrets().collect::<Vec<_>>(), ["secret", "token"]);
+        assert_eq!(temporary.reveal().token(), Some("token"));
         for (text, mode, expected) in [
             ("id\nsecret\n", 0o644, "everybody can use it"),
             ("id\n", 0o600, "on its first line"),
             ("id\n\n", 0o600, "on its first line"),
-            ("id\ncanary\nmore\n", 0o600, "on its first line"),
+            ("id\ncanary\n\n", 0o600, "on its first line"),
+            ("id\ncanary\ntoken\nmore\n", 0o600, "on its first line"),
         ] {
             let error = read(text, mode).unwrap_err();
             assert!(error.contains(expected) && !error.contains("canary"), "{error}");

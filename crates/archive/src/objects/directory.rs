@@ -2,7 +2,7 @@
 
 use super::copying::{Content, Created, copy};
 use super::error::ObjectProblem;
-use super::name::ObjectName;
+use super::name::{ListedObject, ObjectName};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -15,6 +15,9 @@ use std::path::PathBuf;
 const OBJECT_MODE: Mode = Mode::from_raw_mode(0o640);
 /// Permissions of a directory that is created for an object.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o750);
+
+/// A directory of the file system, if the store has one of its own. Others cannot read it.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// A directory with objects. It has to exist: if it were created, objects would get below the mount point of a file system
 /// that is not mounted.
@@ -43,11 +46,8 @@ impl Directory {
         if is_object(parent.as_fd(), name)? {
             return Ok(Created::Existed);
         }
-        let temporary = temporary_name()?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, &temporary, flags, OBJECT_MODE)
-            .map_err(|errno| of(&temporary, errno))?;
-        let created = write(File::from(file), content).and_then(|file| {
+        let (temporary, file) = new_file(parent.as_fd())?;
+        let created = write(file, content).and_then(|file| {
             match rustix::fs::linkat(&parent, &temporary, &parent, last, AtFlags::empty()) {
                 Ok(()) => Ok(Created::Now),
                 // NFS repeats a request whose answer got lost, and finds its own link: the file has two names then.
@@ -62,6 +62,62 @@ impl Directory {
             rustix::fs::fsync(&parent).map_err(|errno| of("the directory of the object", errno))?;
         }
         created
+    }
+
+    /// Stores an object, also in the place of another one.
+    pub(super) fn replace(&self, name: &ObjectName, content: Content) -> Result<(), ObjectProblem> {
+        let (_, last) = name.parts();
+        let Some(parent) = self.parent(name, Missing::Create)? else {
+            return Err(of(name.as_str(), Errno::NOENT));
+        };
+        is_object(parent.as_fd(), name)?;
+        let (temporary, file) = new_file(parent.as_fd())?;
+        let replaced = write(file, content).and_then(|_| {
+            rustix::fs::renameat(&parent, &temporary, &parent, last).map_err(|errno| of(name.as_str(), errno))
+        });
+        if replaced.is_err() {
+            let _ = rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty());
+        }
+        replaced?;
+        rustix::fs::fsync(&parent).map_err(|errno| of("the directory of the object", errno))
+    }
+
+    /// Removes an object, if it is there.
+    pub(super) fn remove(&self, name: &ObjectName) -> Result<(), ObjectProblem> {
+        let Some(parent) = self.parent(name, Missing::Leave)? else { return Ok(()) };
+        if !is_object(parent.as_fd(), name)? {
+            return Ok(());
+        }
+        let (_, last) = name.parts();
+        rustix::fs::unlinkat(&parent, last, AtFlags::empty()).map_err(|errno| of(name.as_str(), errno))?;
+        rustix::fs::fsync(&parent).map_err(|errno| of("the directory of the object", errno))
+    }
+
+    /// Returns all objects. Symbolic links are not followed.
+    pub(super) fn list(&self) -> Result<Vec<ListedObject>, ObjectProblem> {
+        let mut listed = Vec::new();
+        let mut waiting = vec![(self.root.clone(), String::new())];
+        while let Some((directory, above)) = waiting.pop() {
+            let failed = |error: io::Error| ObjectProblem::of_file(&directory.display().to_string(), &error);
+            for entry in std::fs::read_dir(&directory).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let Ok(file) = entry.file_name().into_string() else { continue };
+                let path = if above.is_empty() { file } else { format!("{above}/{file}") };
+                let Ok(name) = path.parse::<ObjectName>() else { continue };
+                let kind = entry.file_type().map_err(failed)?;
+                if kind.is_dir() && path != LOST_AND_FOUND {
+                    waiting.push((entry.path(), path));
+                } else if kind.is_file() {
+                    match entry.metadata() {
+                        Ok(metadata) => listed.push(ListedObject { name, bytes: metadata.len() }),
+                        // It was removed meanwhile.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => return Err(failed(error)),
+                    }
+                }
+            }
+        }
+        Ok(listed)
     }
 
     /// True if the object is there.
@@ -156,14 +212,17 @@ fn is_object(parent: BorrowedFd, name: &ObjectName) -> Result<bool, ObjectProble
     }
 }
 
-/// Returns a name that no object can have, because it contains `~`, and that no other writer has.
-fn temporary_name() -> Result<String, ObjectProblem> {
+/// Creates a file with a name that no object can have, because it contains `~`, and that no other writer has.
+fn new_file(parent: BorrowedFd) -> Result<(String, File), ObjectProblem> {
     let mut random = [0; 16];
     SystemRandom::new().fill(&mut random).map_err(|_| ObjectProblem::File {
         why: "the system gives no random number".to_owned(),
         is_permanent: false,
     })?;
-    Ok(format!(".upload-{:032x}~", u128::from_le_bytes(random)))
+    let name = format!(".upload-{:032x}~", u128::from_le_bytes(random));
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, &name, flags, OBJECT_MODE).map_err(|errno| of(&name, errno))?;
+    Ok((name, File::from(file)))
 }
 
 /// Writes a file and waits until it is on the disk.

@@ -15,6 +15,12 @@ pub enum Operation {
     Exists,
     /// To read an object.
     Get,
+    /// To list the objects.
+    List,
+    /// To store an object in the place of another one.
+    Replace,
+    /// To remove an object.
+    Remove,
 }
 
 impl fmt::Display for Operation {
@@ -24,6 +30,9 @@ impl fmt::Display for Operation {
             Self::Create => "create",
             Self::Exists => "look for",
             Self::Get => "get",
+            Self::List => "list the objects of",
+            Self::Replace => "replace",
+            Self::Remove => "remove",
         })
     }
 }

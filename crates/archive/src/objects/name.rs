@@ -15,6 +15,15 @@ const PART_MAX_BYTES: usize = 255;
 #[serde(try_from = "String", into = "String")]
 pub struct ObjectName(String);
 
+/// An object of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedObject {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
 /// Why a text is not the name of an object, or why a URL has a part that no name may have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

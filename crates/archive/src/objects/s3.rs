@@ -3,7 +3,8 @@
 use super::config::{Credentials, ObjectStoreConfig};
 use super::copying::{Content, Created, copy};
 use super::error::{ObjectProblem, code_in};
-use super::name::ObjectName;
+use super::name::{ListedObject, ObjectName};
+use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{S3Action, UrlStyle};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -25,11 +26,22 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const SIGNATURE_LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// How often an upload is tried that conflicts with other requests.
 const CREATE_ATTEMPTS: u32 = 3;
+/// Bytes of a page of a list that are read. It has at most 1,000 keys, each of at most 3 KiB with its escapes.
+const PAGE_MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// Number of objects in a list.
+const LIST_MAX: usize = 1_000_000;
 /// Bytes of an error that are read. The code is at its beginning.
 const ERROR_MAX_BYTES: u64 = 16 * 1024;
 
 /// What S3 answers to a conditional PUT that another request disturbed.
 const CONFLICT: &str = "ConditionalRequestConflict";
+
+/// What to do about an object that has the name already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Keep,
+    Replace,
+}
 
 /// A bucket, and the prefix of the objects in it.
 pub(super) struct Bucket {
@@ -71,7 +83,7 @@ impl Bucket {
         let deadline = Instant::now() + self.timeout;
         let mut attempt = 1;
         loop {
-            match self.put(name, content, deadline) {
+            match self.put(name, content, Existing::Keep, deadline) {
                 Err(ObjectProblem::Answer { status: 409, code })
                     if attempt < CREATE_ATTEMPTS && code.as_deref() == Some(CONFLICT) =>
                 {
@@ -82,20 +94,34 @@ impl Bucket {
         }
     }
 
-    fn put(&self, name: &ObjectName, content: Content, deadline: Instant) -> Result<Created, ObjectProblem> {
+    /// Stores an object, also in the place of another one.
+    pub(super) fn replace(&self, name: &ObjectName, content: Content) -> Result<(), ObjectProblem> {
+        self.put(name, content, Existing::Replace, Instant::now() + self.timeout).map(|_| ())
+    }
+
+    fn put(
+        &self,
+        name: &ObjectName,
+        content: Content,
+        existing: Existing,
+        deadline: Instant,
+    ) -> Result<Created, ObjectProblem> {
         let rest = deadline.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             return Err(ObjectProblem::Timeout("the upload conflicted with other requests".to_owned()));
         }
-        let key = self.key(name);
+        let key = self.key(name.as_str());
         let mut action = self.bucket.put_object(self.credentials.as_ref(), &key);
-        // It is signed, so that nobody can make an upload that replaces out of one that does not.
-        action.headers_mut().insert("if-none-match", "*");
+        if existing == Existing::Keep {
+            // It is signed, so that nobody can make an upload that replaces out of one that does not.
+            action.headers_mut().insert("if-none-match", "*");
+        }
         let mut reader = content.reader();
-        let request = self
-            .agent
-            .put(action.sign(SIGNATURE_LIFETIME).as_str())
-            .header(header::IF_NONE_MATCH, "*")
+        let mut request = self.agent.put(action.sign(SIGNATURE_LIFETIME).as_str());
+        if existing == Existing::Keep {
+            request = request.header(header::IF_NONE_MATCH, "*");
+        }
+        let request = request
             .header(header::CONTENT_LENGTH, content.length())
             .header(header::CONTENT_TYPE, "application/octet-stream")
             // The server can refuse the object before its bytes are sent.
@@ -117,7 +143,7 @@ impl Bucket {
 
     /// True if the object is there.
     pub(super) fn exists(&self, name: &ObjectName) -> Result<bool, ObjectProblem> {
-        let key = self.key(name);
+        let key = self.key(name.as_str());
         let action = self.bucket.head_object(self.credentials.as_ref(), &key);
         let sent = self.agent.head(action.sign(SIGNATURE_LIFETIME).as_str()).call();
         let answer = sent.map_err(problem_of)?;
@@ -135,7 +161,7 @@ impl Bucket {
         max: u64,
         into: &mut dyn Write,
     ) -> Result<Option<u64>, ObjectProblem> {
-        let key = self.key(name);
+        let key = self.key(name.as_str());
         let action = self.bucket.get_object(self.credentials.as_ref(), &key);
         let sent = self.agent.get(action.sign(SIGNATURE_LIFETIME).as_str()).call();
         let mut answer = sent.map_err(problem_of)?;
@@ -163,8 +189,57 @@ impl Bucket {
         }
     }
 
-    fn key(&self, name: &ObjectName) -> String {
-        if self.prefix.is_empty() { name.to_string() } else { format!("{}/{name}", self.prefix) }
+    /// Returns all objects below the prefix.
+    pub(super) fn list(&self) -> Result<Vec<ListedObject>, ObjectProblem> {
+        let prefix = self.key("");
+        let (mut listed, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let mut action = self.bucket.list_objects_v2(self.credentials.as_ref());
+            action.with_prefix(prefix.as_str());
+            if let Some(token) = &next {
+                action.with_continuation_token(token.as_str());
+            }
+            let sent = self.agent.get(action.sign(SIGNATURE_LIFETIME).as_str()).call();
+            let mut answer = sent.map_err(problem_of)?;
+            if answer.status() != 200 {
+                return Err(refusal(&mut answer));
+            }
+            let page = answer.body_mut().with_config().limit(PAGE_MAX_BYTES).read_to_string();
+            let page = ListObjectsV2::parse_response(&page.map_err(problem_of)?)
+                .map_err(|error| ObjectProblem::Connection(format!("the list cannot be read: {error}")))?;
+            listed.extend(page.contents.into_iter().filter_map(|content| {
+                let name = content.key.strip_prefix(&prefix)?.parse().ok()?;
+                Some(ListedObject { name, bytes: content.size.unwrap_or_default() })
+            }));
+            if listed.len() > LIST_MAX {
+                return Err(ObjectProblem::Settings(format!("there are more than {LIST_MAX} objects")));
+            }
+            match page.next_continuation_token {
+                Some(token) if next.as_ref() != Some(&token) => next = Some(token),
+                Some(_) => return Err(ObjectProblem::Connection("the list does not end".to_owned())),
+                None => return Ok(listed),
+            }
+        }
+    }
+
+    /// Removes an object, if it is there.
+    pub(super) fn remove(&self, name: &ObjectName) -> Result<(), ObjectProblem> {
+        let key = self.key(name.as_str());
+        let action = self.bucket.delete_object(self.credentials.as_ref(), &key);
+        let sent = self.agent.delete(action.sign(SIGNATURE_LIFETIME).as_str()).call();
+        let mut answer = sent.map_err(problem_of)?;
+        match answer.status().as_u16() {
+            200 | 204 => Ok(()),
+            _ => match refusal(&mut answer) {
+                ObjectProblem::Answer { status: 404, code } if code.as_deref() == Some("NoSuchKey") => Ok(()),
+                problem => Err(problem),
+            },
+        }
+    }
+
+    /// Returns the key of the object with a name.
+    fn key(&self, name: &str) -> String {
+        if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) }
     }
 }
 

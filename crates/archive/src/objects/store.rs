@@ -4,7 +4,7 @@ use super::config::ObjectStoreConfig;
 use super::copying::{Content, Created};
 use super::directory::Directory;
 use super::error::{ObjectError, ObjectProblem, Operation};
-use super::name::ObjectName;
+use super::name::{ListedObject, ObjectName};
 use super::s3::Bucket;
 use super::url::{ObjectsUrl, Place};
 use std::fmt;
@@ -96,6 +96,43 @@ impl ObjectStore {
             Backend::Bucket(bucket) => bucket.get(name, max_bytes, into),
         };
         length.map_err(|problem| self.error(Operation::Get, name, problem))
+    }
+
+    /// Returns all objects of the store, in no order. What has no name of an object is left out, as are uploads that are not
+    /// complete.
+    ///
+    /// # Errors
+    /// Returns an error if the list may not be complete.
+    pub fn list(&self) -> Result<Vec<ListedObject>, ObjectError> {
+        let listed = match &self.backend {
+            Backend::Directory(directory) => directory.list(),
+            Backend::Bucket(bucket) => bucket.list(),
+        };
+        listed.map_err(|problem| ObjectError::new(Operation::List, self.url.to_string(), problem))
+    }
+
+    /// Stores an object with these bytes, also in the place of another one. Others see one or the other as a whole.
+    ///
+    /// # Errors
+    /// Returns an error if it is not known that the object is stored.
+    pub fn replace(&self, name: &ObjectName, body: &[u8]) -> Result<(), ObjectError> {
+        let replaced = match &self.backend {
+            Backend::Directory(directory) => directory.replace(name, Content::Bytes(body)),
+            Backend::Bucket(bucket) => bucket.replace(name, Content::Bytes(body)),
+        };
+        replaced.map_err(|problem| self.error(Operation::Replace, name, problem))
+    }
+
+    /// Removes an object. It is no error if there is none with this name.
+    ///
+    /// # Errors
+    /// Returns an error if the object may still be there.
+    pub fn remove(&self, name: &ObjectName) -> Result<(), ObjectError> {
+        let removed = match &self.backend {
+            Backend::Directory(directory) => directory.remove(name),
+            Backend::Bucket(bucket) => bucket.remove(name),
+        };
+        removed.map_err(|problem| self.error(Operation::Remove, name, problem))
     }
 
     fn create_from(&self, name: &ObjectName, content: Content) -> Result<Created, ObjectProblem> {

@@ -47,6 +47,37 @@ fn an_object_is_created_once_and_never_replaced() {
 }
 
 #[test]
+fn objects_are_listed_replaced_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    let listed = || {
+        let mut listed = store.list().expect("a list");
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        listed.into_iter().map(|object| (object.name.to_string(), object.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), []);
+    store.create(&name("v1/a"), b"first").unwrap();
+    store.replace(&name("v1/a"), b"second").unwrap();
+    store.replace(&name("b"), b"").unwrap();
+    // Uploads that are not complete, links and names that no object has are none.
+    fs::write(root.path().join(".upload-1~"), "x").unwrap();
+    fs::write(root.path().join("with space"), "x").unwrap();
+    symlink(root.path().join("b"), root.path().join("link")).unwrap();
+    symlink("/", root.path().join("directory")).unwrap();
+    assert_eq!(listed(), [("b".into(), 0), ("v1/a".into(), 6)]);
+    assert_eq!(read(&store, "v1/a").unwrap(), b"second");
+    assert_eq!(files(&root.path().join("v1")), ["a"], "nothing else stays");
+    for _ in 0..2 {
+        store.remove(&name("v1/a")).unwrap();
+    }
+    store.remove(&name("v9/a")).unwrap();
+    assert_eq!(listed(), [("b".into(), 0)]);
+    // What is no object is neither replaced nor removed.
+    assert!(store.replace(&name("link"), b"x").unwrap_err().to_string().contains("a symbolic link"));
+    assert!(store.remove(&name("link")).unwrap_err().to_string().contains("a symbolic link"));
+}
+
+#[test]
 fn a_file_is_stored_from_its_beginning() {
     let root = tempfile::tempdir().unwrap();
     let store = store(root.path());

@@ -67,6 +67,6 @@ impl fmt::Display for At {
 }
 
 /// Returns a time in milliseconds since 1970 as RFC 3339 has it.
-pub(super) fn time_text(time: i64) -> String {
+pub fn time_text(time: i64) -> String {
     jiff::Timestamp::from_millisecond(time).map_or_else(|_| format!("{time} ms"), |time| format!("{time:.3}"))
 }

@@ -1,13 +1,14 @@
 //! Recordings in a directory.
 
-use super::name::SegmentName;
+use super::name::{ListedSegment, SegmentName};
 use super::past::Source;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Largest segment that is read, in bytes. Recorders close segments much earlier.
-const SEGMENT_FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
+pub(super) const SEGMENT_FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
 /// A directory of the file system, if the recording has one of its own. Others cannot read it.
 const LOST_AND_FOUND: &str = "lost+found";
 /// Directories above a segment: those of the lineage, the epoch, the branch and the recorder.
@@ -38,6 +39,74 @@ impl Directory {
         let mut names = Vec::new();
         collect(&self.root, "", &mut names)?;
         Ok(names)
+    }
+
+    /// Returns all segments. One that is removed meanwhile is left out.
+    ///
+    /// # Errors
+    /// Returns the error of a directory that cannot be read.
+    pub fn list(&self) -> io::Result<Vec<ListedSegment>> {
+        let length = |name: SegmentName| match fs::metadata(self.path_of(&name)) {
+            Ok(metadata) => Ok(Some(ListedSegment { name, bytes: metadata.len() })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.names()?.into_iter().filter_map(|name| length(name).transpose()).collect()
+    }
+
+    /// Writes a segment in the place of one that is there. Others see one or the other as a whole.
+    ///
+    /// # Errors
+    /// Returns the error of the file.
+    pub fn replace(&self, name: &SegmentName, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path_of(name);
+        let new = path.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        // It keeps its owner: an operator is another user than the recorder.
+        let owner = fs::metadata(&path)?;
+        let written = fchown(&file, Some(owner.uid()), Some(owner.gid()))
+            .and_then(|()| file.write_all(bytes))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&new, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+
+    /// Removes a segment. It is no error if it is not there.
+    ///
+    /// # Errors
+    /// Returns the error of the file.
+    pub fn remove(&self, name: &SegmentName) -> io::Result<()> {
+        // The mark goes last: a mark alone says nothing.
+        [self.path_of(name), self.mark_of(name)].iter().try_for_each(|path| match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })
+    }
+
+    /// Notes that a segment is in the object store too.
+    ///
+    /// # Errors
+    /// Returns the error of the file.
+    pub fn note_uploaded(&self, name: &SegmentName) -> io::Result<()> {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.mark_of(name))
+            .map(drop)
+    }
+
+    /// True if it was noted that a segment is in the object store too.
+    pub fn is_uploaded(&self, name: &SegmentName) -> bool {
+        self.mark_of(name).exists()
+    }
+
+    fn mark_of(&self, name: &SegmentName) -> PathBuf {
+        self.path_of(name).with_extension("uploaded")
     }
 }
 

@@ -64,11 +64,27 @@ pub struct Erased {
 /// What stands in the place of a value that is not recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hidden {
-    /// Its length in bytes.
+    /// Its length in bytes; 0 if it was erased.
     pub bytes: u64,
-    /// A hash with a key that only the recorder has. Equal values of one recorder have equal hashes.
+    /// A hash with a key that only the recorder has. Equal values of one recorder have equal hashes. It is `erased` if the
+    /// value was recorded, and erased later.
     pub hash: String,
 }
+
+impl Hidden {
+    /// Returns what stands in the place of a value that was erased.
+    pub(super) fn erased() -> Self {
+        Self { bytes: 0, hash: ERASED_HASH.into() }
+    }
+
+    /// True if the value was erased.
+    pub fn is_erased(&self) -> bool {
+        self.hash == ERASED_HASH
+    }
+}
+
+/// The hash of a value that was erased.
+const ERASED_HASH: &str = "erased";
 
 /// A key with its value, or one that was deleted.
 #[derive(Debug, Serialize, Deserialize)]

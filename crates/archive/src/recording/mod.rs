@@ -24,26 +24,32 @@
 //! not ignore something writes another format, whose number is in the header.
 
 mod at;
+mod check;
 mod directory;
+mod erase;
 mod error;
 mod frame;
 mod line;
 mod moment;
 mod name;
 mod past;
+mod place;
 mod segment;
 #[cfg(test)]
 mod tests;
 mod view;
 mod writer;
 
-pub use at::{At, AtError};
+pub use at::{At, AtError, time_text};
+pub use check::{Diagnostic, DiagnosticKind};
 pub use directory::Directory;
+pub use erase::erase;
 pub use error::SegmentError;
 pub use line::{Between, Erased, Header, Hidden};
 pub use moment::Moment;
-pub use name::{Branch, SegmentName};
-pub use past::{NotRecorded, Past, Recording, RecordingError, Source};
-pub use segment::{Change, NOT_RECORDED, RecordedEntry, RecordedValue, Segment, Step};
+pub use name::{Branch, ListedSegment, SegmentName};
+pub use past::{NotRecorded, Past, Recording, RecordingError, Source, load};
+pub use place::{RecordingPlace, list_objects, object_name};
+pub use segment::{Change, ERASED, NOT_RECORDED, RecordedEntry, RecordedValue, Segment, Step};
 pub use view::PastView;
 pub use writer::{Concealer, SEGMENT_MAX_BYTES, SegmentWriter};

@@ -39,6 +39,15 @@ pub struct SegmentName {
     pub begun: i64,
 }
 
+/// A segment of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSegment {
+    /// Its name.
+    pub name: SegmentName,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
 impl SegmentName {
     /// Reads a path. Returns `None` if it is not that of a segment.
     pub fn read(path: &str) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use super::at::{At, time_text};
 use super::error::SegmentError;
-use super::line::Between;
+use super::line::{Between, Erased};
 use super::moment::Moment;
 use super::name::{Branch, SegmentName};
 use super::segment::{RecordedEntry, Segment};
@@ -44,6 +44,8 @@ pub struct Past {
     pub segments: Vec<SegmentName>,
     /// Segments that could not be used, each with the reason.
     pub problems: Vec<String>,
+    /// What was erased from the first of the segments.
+    pub erased: Vec<Erased>,
 }
 
 impl Past {
@@ -122,6 +124,22 @@ impl Recording {
     /// Returns the segments of each recorder, in the order of the revisions.
     pub fn recorders(&self) -> impl Iterator<Item = (&Branch, &Token, &[SegmentName])> {
         self.recorders.iter().map(|((branch, recorder), names)| (branch, recorder, names.as_slice()))
+    }
+
+    /// Returns the segments that ended before a time, in milliseconds since 1970: of each recorder the oldest ones, so that
+    /// no hole appears when they are removed. The last one of a recorder is never among them, because it may still grow.
+    pub fn ended_before(&self, time: i64) -> Vec<SegmentName> {
+        let mut of_recorders: BTreeMap<&Token, Vec<&SegmentName>> = BTreeMap::new();
+        for ((_, recorder), names) in &self.recorders {
+            of_recorders.entry(recorder).or_default().extend(names);
+        }
+        let ended = of_recorders.into_values().flat_map(|mut names| {
+            names.sort_by_key(|name| name.begun);
+            let count = names.windows(2).take_while(|pair| pair[1].begun <= time).count();
+            names.truncate(count);
+            names
+        });
+        ended.cloned().collect()
     }
 
     /// Returns what the store held at a moment.
@@ -208,7 +226,7 @@ fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, Rec
     let Some(Found { name, segment, revision, between, uncertain }) = found.next() else {
         return not_recorded(problems);
     };
-    let recorded_with = segment.header.program.clone();
+    let (recorded_with, erased) = (segment.header.program.clone(), segment.header.erased.clone());
     let Some(keys) = segment.into_keys_at(revision) else { return not_recorded(problems) };
     let moment = |name: &SegmentName, revision| Moment { branch: name.branch.clone(), revision };
     let mut segments = vec![name.clone()];
@@ -227,7 +245,7 @@ fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, Rec
         segments.push(other.name);
     }
     let moment = moment(&name, revision);
-    Ok(Past { moment, between, uncertain, keys, recorded_with, segments, problems })
+    Ok(Past { moment, between, uncertain, keys, recorded_with, segments, problems, erased })
 }
 
 /// Returns a key about which the two disagree.
@@ -243,7 +261,10 @@ fn contradiction(
 }
 
 /// Reads a segment. Returns `None` if its first keys are not complete, because it was just begun: it says nothing yet.
-fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>, String> {
+///
+/// # Errors
+/// Returns why it cannot be used, with its name, for people.
+pub fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>, String> {
     let bytes = source.load(name).map_err(|why| format!("{name}: {why}"))?;
     let segment = match Segment::read(&bytes) {
         Ok(segment) => segment,

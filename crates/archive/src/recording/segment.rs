@@ -8,12 +8,18 @@ use base64::engine::general_purpose::STANDARD;
 use schema::snapshot::Entry;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 
 /// Greatest length of all lines of a segment, in bytes. The keys of a fleet of 10,000 hosts take 30 MiB.
 const LINES_MAX_BYTES: usize = 1024 * 1024 * 1024;
 
 /// What stands in the place of a value that is not recorded.
 pub const NOT_RECORDED: &str = "(not recorded)";
+
+/// What stands in the place of a value that was erased.
+pub const ERASED: &str = "(erased)";
 
 /// The value of a key, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +46,11 @@ pub struct RecordedEntry {
 }
 
 impl RecordedEntry {
-    /// Returns the entry of the store. In the place of a hidden value stands [`NOT_RECORDED`].
+    /// Returns the entry of the store. In the place of a hidden value stands [`NOT_RECORDED`] or [`ERASED`].
     pub fn into_entry(self) -> Entry {
         let value = match self.value {
             RecordedValue::Plain(value) => value,
+            RecordedValue::Hidden(hidden) if hidden.is_erased() => ERASED.into(),
             RecordedValue::Hidden(_) => NOT_RECORDED.into(),
         };
         Entry {
@@ -55,9 +62,13 @@ impl RecordedEntry {
         }
     }
 
-    /// True if the two cannot be the same entry. Hashes of different recorders have different keys.
+    /// True if the two cannot be the same entry. Hashes of different recorders have different keys, and an erased value may
+    /// have been any.
     pub fn contradicts(&self, other: &Self) -> bool {
         let values = match (&self.value, &other.value) {
+            (RecordedValue::Hidden(hidden), _) | (_, RecordedValue::Hidden(hidden)) if hidden.is_erased() => {
+                true
+            }
             (RecordedValue::Hidden(one), RecordedValue::Hidden(other)) => one.bytes == other.bytes,
             (one, other) => one == other,
         };
@@ -116,6 +127,17 @@ impl Segment {
             at = frame.end;
         }
         reader.finish(&bytes[at..], at)
+    }
+
+    /// True if a file ends as a closed segment does. Only the end is read.
+    ///
+    /// # Errors
+    /// Returns the error of the file.
+    pub fn is_closed(file: &File) -> io::Result<bool> {
+        let Some(at) = file.metadata()?.len().checked_sub(END.len() as u64) else { return Ok(false) };
+        let mut end = [0; END.len()];
+        file.read_exact_at(&mut end, at)?;
+        Ok(end == *END)
     }
 
     /// Closes a segment whose recorder did not close it: keeps its whole frames, and adds the index. Returns `None` if it is
@@ -295,7 +317,7 @@ impl Reader {
     }
 }
 
-fn lines_of(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines_of(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
 }
 

@@ -9,6 +9,8 @@ use schema::names::Token;
 use schema::snapshot::{Entry, KeySnapshot};
 use std::collections::BTreeMap;
 
+mod upkeep;
+
 type Entries = BTreeMap<String, Entry>;
 /// A key that changes, with its new value; `None` deletes it.
 type Write = (String, Option<Vec<u8>>);

@@ -5,6 +5,7 @@ use super::checks;
 use super::command::absolute_path;
 use super::error::{Problems, SettingsError, SettingsErrors, name_of};
 use super::notify::{NotifyFragment, NotifySettings};
+use super::recorder::{RecorderFragment, RecorderSettings};
 use super::store::{StoreFragment, StoreSettings};
 use crate::incidents::IncidentTimes;
 use catalog::mistakes;
@@ -13,7 +14,6 @@ use schema::time::Span;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,25 +26,6 @@ struct Fragment {
     recorder: RecorderFragment,
     log: LogFragment,
 }
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RecorderFragment {
-    directory: Option<PathBuf>,
-    keep: Option<Span>,
-}
-
-/// Where and for how long the observer records the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecorderSettings {
-    /// The directory of the recording.
-    pub directory: PathBuf,
-    /// How long what was recorded is kept.
-    pub keep: Duration,
-}
-
-/// How long a recording is kept, unless the settings say it.
-const RECORDING_KEEP: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -175,23 +156,6 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> ObserverSettings {
     }
 }
 
-impl RecorderFragment {
-    fn validate(self, problems: &mut Problems) -> Option<RecorderSettings> {
-        let keep = self.keep.map_or(RECORDING_KEEP, |span| span.0);
-        if keep.is_zero() {
-            problems.add("recorder.keep", "must be more than 0");
-        }
-        let Some(directory) = self.directory else {
-            if self.keep.is_some() {
-                problems.add("recorder.keep", "the setting `directory` is missing");
-            }
-            return None;
-        };
-        problems.check("recorder.directory", absolute_path(&directory));
-        Some(RecorderSettings { directory, keep })
-    }
-}
-
 impl HttpFragment {
     /// Returns where the server listens, and its files of TLS.
     fn server(&self, problems: &mut Problems) -> (SocketAddr, Option<ServerTls>) {
@@ -249,6 +213,7 @@ impl HttpFragment {
 
 #[cfg(test)]
 mod tests {
+    use super::super::recorder::{RECORDING_KEEP, RECORDING_MAX_MIB};
     use super::*;
     use schema::time::format_duration;
     use std::collections::{BTreeMap, BTreeSet};
@@ -277,14 +242,14 @@ mod tests {
             cells.map(|mut row| (row.next().expect("a name"), row.nth(1).expect("a default"))).collect();
         let names = documented.keys().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let mut accepted_names = BTreeSet::new();
-        for table in ["http", "log", "incidents", "recorder"] {
+        for table in ["http", "log", "incidents", "recorder", "recorder.upload"] {
             accepted_names.extend(accepted(table));
         }
         accepted_names.insert("state_directory".into());
         for table in ["notify", "notify.alertmanagers.NAME", "notify.webhooks.NAME", "notify.commands.NAME"] {
             accepted_names.extend(accepted(table));
         }
-        let tables = ["notify.alertmanagers", "notify.webhooks", "notify.commands"];
+        let tables = ["notify.alertmanagers", "notify.webhooks", "notify.commands", "recorder.upload"];
         accepted_names.retain(|name| !tables.contains(&name.as_str()));
         assert_eq!(names, accepted_names);
         let default = read_observer("o.toml", "").expect("the defaults");
@@ -302,6 +267,7 @@ mod tests {
             ("notify.cacert", default.notify.cacert.map_or("that of the system".into(), |_| String::new())),
             ("recorder.directory", default.recorder.map_or("none".into(), |_| String::new())),
             ("recorder.keep", format_duration(RECORDING_KEEP)),
+            ("recorder.max_mib", RECORDING_MAX_MIB.to_string()),
             ("log.level", default.log_level),
             ("log.format", format!("{:?}", default.log_format).to_lowercase()),
         ] {
@@ -360,6 +326,25 @@ mod tests {
                 "o.toml:2: recorder.directory: \"d\" must be an absolute path",
                 "o.toml:3: recorder.keep: must be more than 0",
             ],
+        );
+        check(
+            "[recorder]\ndirectory = \"/d\"\nmax_mib = 31\n",
+            &["o.toml:3: recorder.max_mib: must be at least 32: one segment takes 8 or more"],
+        );
+        check(
+            "[recorder]\ndirectory = \"/d\"\n[recorder.upload]\nto = \"s3://b\"\ncacert = \"c\"\n",
+            &[
+                "o.toml:4: recorder.upload.to: a bucket needs the settings `endpoint` and `credentials`",
+                "o.toml:5: recorder.upload.cacert: \"c\" must be an absolute path",
+            ],
+        );
+        check(
+            "[recorder]\n[recorder.upload]\nto = \"file:///d\"\n",
+            &["o.toml:2: recorder.upload: the setting `directory` is missing"],
+        );
+        check(
+            "[recorder]\ndirectory = \"/d\"\n[recorder.upload]\nregion = \"r\"\n",
+            &["o.toml:3: recorder.upload: the setting `to` is missing"],
         );
         check("[http]\ncert = \"/c\"\n", &["o.toml:2: http.cert: the setting `key` is missing"]);
         check("[http]\nkey = \"/k\"\n", &["o.toml:2: http.key: the setting `cert` is missing"]);

@@ -1,0 +1,290 @@
+//! `recording`: what keeps a recording of the store in order. The store is not asked.
+
+use super::context::now;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use crate::past::NamedRecording;
+use crate::settings::Settings;
+use anyhow::anyhow;
+use archive::recording::{
+    Diagnostic, DiagnosticKind, Erased, ListedSegment, Recording, RecordingPlace, SegmentError, SegmentName,
+    Source, erase, load, time_text,
+};
+use clap::{Args, Subcommand};
+use schema::names::Token;
+use schema::time::parse_duration;
+use serde_json::json;
+
+/// Verbs of `recording`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecordingVerb {
+    /// List what each recorder has recorded
+    List,
+    /// Read every segment, and say what is wrong or missing
+    Check,
+    /// Remove segments that are old
+    Prune(Prune),
+    /// Erase the values of keys
+    Erase(Erase),
+}
+
+/// Remove segments that are old
+#[derive(Debug, Args)]
+pub(crate) struct Prune {
+    /// Age from which on a segment is removed, for example 30d
+    #[arg(long, value_name = "DURATION")]
+    older_than: String,
+    /// Only the segments of this recorder
+    #[arg(long, value_name = "ID")]
+    recorder: Option<String>,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Erase the values of keys
+#[derive(Debug, Args)]
+pub(crate) struct Erase {
+    /// Keys, whole
+    #[arg(required_unless_present = "below", value_name = "KEY")]
+    keys: Vec<String>,
+    /// All keys that begin so
+    #[arg(long, value_name = "BEGINNING")]
+    below: Option<String>,
+    /// Say which segments would be rewritten, and rewrite none
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Erase {
+    fn includes(&self, key: &str) -> bool {
+        self.keys.iter().any(|wanted| wanted == key)
+            || self.below.as_ref().is_some_and(|below| key.starts_with(below))
+    }
+
+    /// Returns what is erased, for the mark in the segment.
+    fn what(&self) -> String {
+        let below = self.below.iter().map(|below| format!("those that begin with {below}"));
+        let keys: Vec<String> = self.keys.iter().cloned().chain(below).collect();
+        format!("the values of {}", keys.join(", "))
+    }
+}
+
+/// Runs a verb of `recording`.
+pub(super) fn recording(
+    verb: &RecordingVerb,
+    settings: &Settings,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let Some(named) = &settings.recording else {
+        return Err(Failure::usage(anyhow!(
+            "name the recording with --recording: its directory, or the URL of its object store"
+        )));
+    };
+    let place = named.open()?;
+    let listed = place.list().map_err(|error| named.unreadable(error))?;
+    match verb {
+        RecordingVerb::List => list(listed, &place, named, output),
+        RecordingVerb::Check => check(listed, &place, named, output),
+        RecordingVerb::Prune(options) => prune(options, listed, (&place, named), output),
+        RecordingVerb::Erase(options) => erase_values(options, listed, (&place, named), output),
+    }
+}
+
+fn recording_of(listed: &[ListedSegment]) -> Recording {
+    Recording::new(listed.iter().map(|segment| segment.name.clone()))
+}
+
+fn bytes_of<'a>(listed: &[ListedSegment], names: impl IntoIterator<Item = &'a SegmentName>) -> u64 {
+    let length = |name: &SegmentName| listed.iter().find(|segment| segment.name == *name).map(|s| s.bytes);
+    names.into_iter().filter_map(length).sum()
+}
+
+/// Lists the recorders of each history. Only the last segment of each is read.
+fn list(
+    listed: Vec<ListedSegment>,
+    place: &RecordingPlace,
+    named: &NamedRecording,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let recording = recording_of(&listed);
+    let (mut rows, mut recorders) = (Vec::new(), Vec::new());
+    for (branch, recorder, names) in recording.recorders() {
+        let Some(first) = names.first() else { continue };
+        // The newest one may say nothing yet.
+        let ends = names.iter().rev().take(2).map(|name| load(name, place));
+        let end = ends.filter_map(|end| end.map_err(|why| output::warn(&why)).ok().flatten()).next();
+        let end = end.map(|end| (end.last_revision(), time_text(end.last_time())));
+        let bytes = bytes_of(&listed, names);
+        let (last_revision, last_at) = end.unzip();
+        rows.push([
+            branch.to_string(),
+            recorder.to_string(),
+            names.len().to_string(),
+            size_text(bytes),
+            format!("{}, {}", first.revision, time_text(first.begun)),
+            match (last_revision, &last_at) {
+                (Some(revision), Some(at)) => format!("{revision}, {at}"),
+                _ => "not known".into(),
+            },
+        ]);
+        recorders.push(json!({
+            "branch": branch.to_string(),
+            "recorder": recorder,
+            "segment_count": names.len(),
+            "byte_count": bytes,
+            "first_revision": first.revision,
+            "first_at": time_text(first.begun),
+            "last_revision": last_revision,
+            "last_at": last_at,
+        }));
+    }
+    let is_empty = rows.is_empty();
+    output.answer(&json!({ "recording": named.name, "recorders": recorders }), |output| {
+        output.table(["BRANCH", "RECORDER", "SEGMENTS", "SIZE", "FROM", "TO"], rows);
+    });
+    if is_empty {
+        return Err(Failure::no(format!("{} has no segments", named.name)));
+    }
+    Ok(Exit::Yes)
+}
+
+/// Reads everything.
+fn check(
+    listed: Vec<ListedSegment>,
+    place: &RecordingPlace,
+    named: &NamedRecording,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let diagnostics = recording_of(&listed).check(place);
+    let faults = diagnostics.iter().filter(|diagnostic| diagnostic.kind.is_fault()).count();
+    let shown = diagnostics.iter().map(|Diagnostic { segment, kind, message }| {
+        json!({ "segment": segment.to_string(), "diagnostic": kind_name(*kind), "message": message })
+    });
+    let answer = json!({
+        "recording": named.name,
+        "segment_count": listed.len(),
+        "diagnostics": shown.collect::<Vec<_>>(),
+    });
+    output.answer(&answer, |output| {
+        for Diagnostic { segment, kind, message } in &diagnostics {
+            let fault = if kind.is_fault() { "FAULT: " } else { "" };
+            // Messages about one segment begin with its name.
+            let message = message.strip_prefix(&format!("{segment}: ")).unwrap_or(message);
+            output.line(&format!("{segment}: {fault}{message}"));
+        }
+        let faults = match faults {
+            0 => "no fault".to_owned(),
+            1 => "1 fault".to_owned(),
+            more => format!("{more} faults"),
+        };
+        output.line(&format!("{} segments, {faults}", listed.len()));
+    });
+    Ok(if faults == 0 { Exit::Yes } else { Exit::No })
+}
+
+fn kind_name(kind: DiagnosticKind) -> &'static str {
+    match kind {
+        DiagnosticKind::Unreadable => "unreadable",
+        DiagnosticKind::Missing => "missing",
+        DiagnosticKind::Contradiction => "contradiction",
+        DiagnosticKind::NotClosed => "not_closed",
+        DiagnosticKind::Gap => "gap",
+        DiagnosticKind::Erased => "erased",
+    }
+}
+
+/// Removes segments that are old.
+fn prune(
+    options: &Prune,
+    mut listed: Vec<ListedSegment>,
+    (place, named): (&RecordingPlace, &NamedRecording),
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let age = parse_duration(&options.older_than)
+        .map_err(|error| Failure::usage(anyhow!(error).context("--older-than")))?;
+    let recorder = options.recorder.as_ref().map(|id| Token::new(id).map_err(Failure::usage)).transpose()?;
+    if let Some(recorder) = &recorder {
+        listed.retain(|segment| segment.name.recorder == *recorder);
+        if listed.is_empty() {
+            return Err(Failure::no(format!("{} has no segment of recorder {recorder}", named.name)));
+        }
+    }
+    let before = now_millis().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+    let removed = recording_of(&listed).ended_before(before);
+    let bytes = bytes_of(&listed, &removed);
+    if !options.dry_run {
+        for name in &removed {
+            place.remove(name).map_err(|error| named.unreadable(format!("{name}: {error}")))?;
+        }
+    }
+    let names: Vec<String> = removed.iter().map(ToString::to_string).collect();
+    let answer = json!({ "recording": named.name, "removed_segments": names, "byte_count": bytes });
+    output.answer(&answer, |output| {
+        names.iter().for_each(|name| output.line(name));
+        let done = if options.dry_run { "would be removed" } else { "removed" };
+        output.line(&format!("{done}: {} of {} segments, {}", names.len(), listed.len(), size_text(bytes)));
+    });
+    Ok(Exit::Yes)
+}
+
+/// Erases values, and says of which segments that could not be done.
+fn erase_values(
+    options: &Erase,
+    listed: Vec<ListedSegment>,
+    (place, named): (&RecordingPlace, &NamedRecording),
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let mark = Erased { at: now_millis(), what: options.what() };
+    let (mut rewritten, mut left) = (Vec::new(), Vec::new());
+    for ListedSegment { name, .. } in &listed {
+        let bytes = place.load(name).map_err(|error| named.unreadable(format!("{name}: {error}")))?;
+        match erase(&bytes, |key| options.includes(key), &mark) {
+            Ok(None) => {}
+            Ok(Some(bytes)) => {
+                if !options.dry_run {
+                    place
+                        .replace(name, &bytes)
+                        .map_err(|error| named.unreadable(format!("{name}: {error}")))?;
+                }
+                rewritten.push(name.to_string());
+            }
+            Err(error) => left.push((name.to_string(), why_left(&error))),
+        }
+    }
+    let shown = left.iter().map(|(name, why)| json!({ "segment": name, "message": why }));
+    let answer = json!({
+        "recording": named.name,
+        "rewritten_segments": rewritten,
+        "unchanged_segments": shown.collect::<Vec<_>>(),
+    });
+    output.answer(&answer, |output| {
+        rewritten.iter().for_each(|name| output.line(name));
+        let done = if options.dry_run { "would be rewritten" } else { "rewritten" };
+        output.line(&format!("{done}: {} of {} segments", rewritten.len(), listed.len()));
+    });
+    left.iter().for_each(|(name, why)| output::warn(&format!("{name}: {why}")));
+    Ok(if left.is_empty() { Exit::Yes } else { Exit::CannotTell })
+}
+
+fn why_left(error: &SegmentError) -> String {
+    match error {
+        SegmentError::Unfinished => {
+            "it is not closed, so it may have values; erase them again when its recorder has closed it".into()
+        }
+        error => format!("it may have values: {error}"),
+    }
+}
+
+fn now_millis() -> i64 {
+    now().0.saturating_mul(1000)
+}
+
+/// Returns a number of bytes as people read it.
+fn size_text(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{} KiB", bytes / 1024),
+        _ => format!("{} MiB", bytes / 1_048_576),
+    }
+}

@@ -1,0 +1,78 @@
+//! What the recorder of this observer has recorded, in its directory and in its object store.
+
+use crate::recorder;
+use archive::objects::ObjectStore;
+use archive::recording::{At, Directory, Past, Recording, RecordingError, SegmentName, Source, list_objects};
+use planning::settings::{ObjectsSettings, RecorderSettings};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a list of objects is used. Segments that are younger are in the directory.
+const LIST_LIFETIME: Duration = Duration::from_secs(60);
+
+/// Where the recorder records.
+pub(crate) struct Recorded {
+    path: PathBuf,
+    upload: Option<ObjectsSettings>,
+    listed: Mutex<Option<Listed>>,
+}
+
+/// The segments in the object store.
+struct Listed {
+    at: Instant,
+    names: Vec<SegmentName>,
+}
+
+impl Recorded {
+    /// Returns the recording of these settings.
+    pub(crate) fn new(settings: &RecorderSettings) -> Self {
+        Self { path: settings.directory.clone(), upload: settings.upload.clone(), listed: Mutex::default() }
+    }
+
+    /// Returns what the store held at a moment, and where that is recorded. What the directory does not know is looked for in
+    /// the object store too.
+    ///
+    /// # Errors
+    /// Returns why nobody can say what the store held, for people.
+    pub(crate) fn at(&self, at: &At) -> Result<(Past, String), String> {
+        let directory = Directory::new(&self.path);
+        let mut names = directory.names().map_err(|error| error.to_string())?;
+        let place = self.path.display().to_string();
+        match (Recording::new(names.clone()).at(at, &directory), &self.upload) {
+            (Ok(past), _) => Ok((past, place)),
+            (Err(RecordingError::NotRecorded(_)), Some(upload)) => {
+                let store = recorder::open_store(upload).map_err(|error| error.to_string())?;
+                names.extend(self.names_in(&store)?);
+                let names: BTreeSet<SegmentName> = names.into_iter().collect();
+                let past = Recording::new(names).at(at, &Both { directory, store });
+                past.map(|past| (past, format!("{place} and {}", upload.to)))
+                    .map_err(|error| error.to_string())
+            }
+            (Err(error), _) => Err(error.to_string()),
+        }
+    }
+
+    fn names_in(&self, store: &ObjectStore) -> Result<Vec<SegmentName>, String> {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listed) = listed.as_ref().filter(|listed| listed.at.elapsed() < LIST_LIFETIME) {
+            return Ok(listed.names.clone());
+        }
+        let names: Vec<SegmentName> = list_objects(store)?.into_iter().map(|segment| segment.name).collect();
+        *listed = Some(Listed { at: Instant::now(), names: names.clone() });
+        Ok(names)
+    }
+}
+
+/// The directory, and the object store for what is not in it.
+struct Both {
+    directory: Directory,
+    store: ObjectStore,
+}
+
+impl Source for Both {
+    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String> {
+        self.directory.load(name).or_else(|_| self.store.load(name))
+    }
+}
