@@ -44,6 +44,7 @@ mod problems;
 mod puppet;
 mod quiet;
 mod recording;
+mod recording_places;
 mod restore;
 mod rollout_faults;
 mod secure;

@@ -176,7 +176,10 @@ fn an_answer_about_the_past_says_which_moment_and_what_it_does_not_know() {
     let result = ask(&away, "status", &of_recording(&nowhere, "5"));
     assert!(result.code == 2 && result.err.contains("No such file or directory"), "{result:?}");
     let result = ask(&away, "status", &["--at", "5"]);
-    assert!(result.code == 64 && result.err.contains("--recording <DIRECTORY>"), "{result:?}");
+    assert!(result.code == 64 && result.err.contains("--at needs a recording"), "{result:?}");
+    let recording = ["--recording", directory.to_str().expect("text")];
+    let result = ask(&away, "status", &recording);
+    assert!(result.code == 64 && result.err.contains("add --at MOMENT"), "{result:?}");
     // A flipped bit is said, and nothing is answered.
     recorder.observer.signal(rustix::process::Signal::STOP);
     let segments = archive::recording::Directory::new(directory);

@@ -14,6 +14,7 @@ use clap::{Args, Subcommand};
 use schema::names::Token;
 use schema::time::parse_duration;
 use serde_json::json;
+use std::time::Duration;
 
 /// Verbs of `recording`.
 #[derive(Debug, Subcommand)]
@@ -32,11 +33,11 @@ pub(crate) enum RecordingVerb {
 #[derive(Debug, Args)]
 pub(crate) struct Prune {
     /// Age from which on a segment is removed, for example 30d
-    #[arg(long, value_name = "DURATION")]
-    older_than: String,
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    older_than: Duration,
     /// Only the segments of this recorder
-    #[arg(long, value_name = "ID")]
-    recorder: Option<String>,
+    #[arg(long, value_name = "ID", value_parser = |id: &str| Token::new(id))]
+    recorder: Option<Token>,
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
@@ -201,16 +202,14 @@ fn prune(
     (place, named): (&RecordingPlace, &NamedRecording),
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let age = parse_duration(&options.older_than)
-        .map_err(|error| Failure::usage(anyhow!(error).context("--older-than")))?;
-    let recorder = options.recorder.as_ref().map(|id| Token::new(id).map_err(Failure::usage)).transpose()?;
-    if let Some(recorder) = &recorder {
+    if let Some(recorder) = &options.recorder {
         listed.retain(|segment| segment.name.recorder == *recorder);
         if listed.is_empty() {
             return Err(Failure::no(format!("{} has no segment of recorder {recorder}", named.name)));
         }
     }
-    let before = now_millis().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+    let age = options.older_than.as_millis();
+    let before = now_millis().saturating_sub(i64::try_from(age).unwrap_or(i64::MAX));
     let removed = recording_of(&listed).ended_before(before);
     let bytes = bytes_of(&listed, &removed);
     if !options.dry_run {

@@ -34,6 +34,8 @@ const SEGMENT_TIME: Duration = Duration::from_secs(5 * 60);
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Time between two looks at what the segments take.
 const TIDY_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes that are written at least between two looks at what the segments take.
+const TIDY_MIN_BYTES: u64 = 1024 * 1024;
 /// Number of observations that wait for the recorder.
 const WAITING_MAX: usize = 4096;
 /// Time between the two that enclose a revision, from which on it counts as learnt afterwards, in milliseconds.
@@ -63,6 +65,7 @@ pub(crate) fn start(
         failed_at: None,
         failing_because: None,
         tidied_at: None,
+        tidied_from: u64::MAX,
         is_crowded: false,
         uploader: None,
     };
@@ -86,6 +89,8 @@ struct Recorder {
     /// The failure that was logged, until something is recorded again.
     failing_because: Option<String>,
     tidied_at: Option<Instant>,
+    /// Length of the open segment from which on what the segments take is looked at before its time, in bytes.
+    tidied_from: u64,
     /// True if it was logged that segments go before they are old.
     is_crowded: bool,
     /// Its thread ends when this is dropped. It is not waited for: an upload may take a minute, and goes on at the next start.
@@ -234,6 +239,7 @@ impl Recorder {
         writer.file().sync_all()?;
         let now = Instant::now();
         self.latest = between.by;
+        self.tidied_at = None;
         self.open = Some(OpenSegment {
             // Each segment has the keys at its beginning, so a short one is a waste.
             closed_from: SEGMENT_MAX_BYTES.max(2 * writer.written()),
@@ -261,7 +267,8 @@ impl Recorder {
                 self.wants.ask_for_next();
             }
         }
-        if self.tidied_at.is_none_or(|at| at.elapsed() >= TIDY_INTERVAL) {
+        let is_grown = self.open.as_ref().is_some_and(|open| open.writer.written() >= self.tidied_from);
+        if is_grown || self.tidied_at.is_none_or(|at| at.elapsed() >= TIDY_INTERVAL) {
             self.tidied_at = Some(Instant::now());
             self.tidy()?;
         }
@@ -276,6 +283,8 @@ impl Recorder {
         let Some(place) = &self.place else { return Ok(()) };
         let tidying = place.tidy()?;
         self.metrics.bytes.set(i64::try_from(tidying.bytes).unwrap_or(i64::MAX));
+        let room = self.settings.max_bytes.saturating_sub(tidying.bytes).max(TIDY_MIN_BYTES);
+        self.tidied_from = self.open.as_ref().map_or(0, |open| open.writer.written()) + room;
         let is_early = self.settings.upload.is_none() && !tidying.crowded_out.is_empty();
         if is_early && !std::mem::replace(&mut self.is_crowded, true) {
             tracing::warn!(

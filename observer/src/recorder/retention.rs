@@ -47,6 +47,8 @@ impl Bounds {
         let expired = recording.ended_before(self.oldest(now));
         own.retain(|segment| !expired.contains(&segment.listed.name));
         let mut bytes: u64 = own.iter().map(|segment| segment.listed.bytes).sum();
+        let waiting: u64 =
+            own.iter().filter(|segment| !segment.is_uploaded).map(|segment| segment.listed.bytes).sum();
         own.pop();
         let mut crowded_out = Vec::new();
         for segment in own {
@@ -58,7 +60,7 @@ impl Bounds {
                 crowded_out.push(segment.listed.name);
             }
         }
-        let is_full = uploads && bytes > self.max_bytes;
+        let is_full = uploads && waiting > self.max_bytes;
         Tidying { expired, crowded_out, bytes, is_full }
     }
 }
@@ -103,5 +105,9 @@ mod tests {
         check(&[(990, 60), (991, 40), (992, 40)], Some(&[]), (&[], &[], 140, true));
         check(&[(900, 60), (991, 40), (992, 40)], Some(&[]), (&[], &[], 140, true));
         check(&[(900, 60), (930, 40), (992, 40)], Some(&[]), (&[900], &[], 80, false));
+        // The last one stays even if it is too large, and then the next one makes it go.
+        check(&[(992, 400)], Some(&[]), (&[], &[], 400, true));
+        check(&[(992, 400)], Some(&[992]), (&[], &[], 400, false));
+        check(&[(992, 400), (993, 10)], Some(&[992]), (&[], &[992], 10, false));
     }
 }
