@@ -7,6 +7,7 @@ use archive::objects::{ConfigError, ObjectStore, WrittenConfig};
 use archive::recording::{Directory, RecordingPlace};
 use schema::time::EpochSeconds;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How the object stores of recordings and bundles are reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub(crate) struct PastQuestion {
     pub(crate) recording: NamedRecording,
     /// The moment, as it was given.
     pub(crate) at: String,
+    /// When it was asked, from which a duration in `at` counts back.
+    pub(crate) asked_at: EpochSeconds,
     /// What counts as the present; `None` for the time of the moment.
     pub(crate) now: Option<EpochSeconds>,
 }
@@ -115,6 +118,9 @@ impl PastQuestion {
         let Some(recording) = recording else {
             return Err(Failure::usage(anyhow!("--at needs a recording; name it with --recording")));
         };
-        Ok(Some(Self { recording: recording.clone(), at: at.clone(), now: now.transpose()? }))
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let asked_at = EpochSeconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+        let (recording, at) = (recording.clone(), at.clone());
+        Ok(Some(Self { recording, at, asked_at, now: now.transpose()? }))
     }
 }

@@ -166,14 +166,20 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
     check("web1", &["--from", &from], 1, "it has not failed");
 }
 
+/// Returns the number of hosts of the large fleet. `make test-long` has 1,000.
+fn fleet_size() -> usize {
+    std::env::var("ORCHESTRATE_TEST_BUNDLE_HOSTS").map_or(50, |text| text.parse().expect("a number"))
+}
+
 #[test]
-fn fifty_hosts_that_fail_for_two_causes_upload_two_bundles() {
+fn many_hosts_that_fail_for_two_causes_upload_two_bundles() {
+    let count = fleet_size();
     let etcd = Etcd::single();
     let store = etcd.store();
     store.put("/orchestrate/store", LINEAGE);
     let (server, key) = bucket();
     let message = |n: usize| ["no route to db", "the disk is full"][n % 2];
-    let hosts: Vec<Host> = (0..50)
+    let hosts: Vec<Host> = (0..count)
         .map(|n| failing(&format!("web{n}"), &etcd, message(n), &in_bucket(&server, key.path())))
         .collect();
     store.put("/current_version", "2");
@@ -184,9 +190,9 @@ fn fifty_hosts_that_fail_for_two_causes_upload_two_bundles() {
         };
         hosts.iter().enumerate().filter(is_waiting).count()
     };
-    let links = || (0..50).filter(|n| report(&store, &format!("web{n}"))["bundle"].is_object()).count();
+    let links = || (0..count).filter(|n| report(&store, &format!("web{n}"))["bundle"].is_object()).count();
     wait::until_within(
-        Duration::from_secs(120),
+        Duration::from_secs(120) + Duration::from_secs(1) * count as u32,
         "all have failed, nothing waits, and two reports name their bundles",
         || (waits() == 0 && links() == 2).then_some(()),
         || format!("{} hosts wait, {} links; {:?}", waits(), links(), server.counts()),
@@ -198,7 +204,7 @@ fn fifty_hosts_that_fail_for_two_causes_upload_two_bundles() {
     assert_eq!(puts.map(|(_, count)| count).sum::<usize>(), 2);
     let (from, endpoint) = (format!("s3://{BUCKET}/prod"), server.endpoint());
     let key = key.path().display().to_string();
-    for host in ["web0", "web1", "web48", "web49"] {
+    for host in ["web0", "web1", &format!("web{}", count - 2), &format!("web{}", count - 1)] {
         let into = hosts[0].path(host).display().to_string();
         let words = [
             "bundle",

@@ -100,6 +100,7 @@ fn what_is_recorded_of_an_incident_is_what_the_store_held() {
     run(&["values", "rm", "api_key"]);
     let last = store.revision();
     recorder.wait_for(last);
+    changes_of_hosts_are_told(&recorder, last);
     let config = Prefix::Config.to_string();
     for revision in samples(first, last) {
         let (mut recorded, mut expected) = (recorded(&recorder.directory, revision), held(&store, revision));
@@ -122,6 +123,35 @@ fn what_is_recorded_of_an_incident_is_what_the_store_held() {
         let secret = format!("{:?}", b"a-secret-value");
         assert!(!format!("{segment:?}").contains(secret.trim_matches(['[', ']'])), "{name}");
     }
+}
+
+/// Acts and what changed about hosts by itself stand in one list, and of an hour later only what came then.
+fn changes_of_hosts_are_told(recorder: &RecordingObserver, last: i64) {
+    let away = Host::new("elsewhere", &["http://127.0.0.1:1".to_owned()]);
+    let directory = recorder.directory.display().to_string();
+    let ask = |more: &[&str]| {
+        let at = last.to_string();
+        let words = [&["events", "--recording", &directory, "--at", &at][..], more].concat();
+        let result = away.command(&words, "");
+        assert_eq!(result.code, 0, "{result:?}");
+        result.out
+    };
+    let listed_events = ask(&["--since", "1h"]);
+    let place = |words: &[&str]| {
+        let found = listed_events.lines().position(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("{words:?}: {listed_events}"))
+    };
+    let triggered = place(&["trigger_update", "version 1 to 2"]);
+    let listed = place(&["listing", "host h1: none to 1"]);
+    let failed = place(&["verdict", " to failed", "exit"]);
+    let died = place(&["live", "host h3: live to none", "the key is gone"]);
+    assert!(listed < triggered && triggered < failed && triggered < died, "{listed_events}");
+    let of_host = ask(&["h1", "--since", "1h", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&of_host).expect("JSON");
+    let events = json["answer"]["events"].as_array().expect("a list");
+    let is_change = |event: &&serde_json::Value| event["change"] == "listing" && event["new_value"] == "1";
+    assert!(events.iter().any(|event| is_change(&event)) && !of_host.contains("h3"), "{of_host}");
+    assert!(!ask(&[]).contains("verdict"), "acts alone");
 }
 
 fn text(entry: &Entry) -> String {

@@ -1,6 +1,7 @@
 //! `events`: who did what.
 
 use super::context::{Store, host_of, now};
+use super::past_moment::host_changes_since;
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, Screen};
@@ -57,7 +58,11 @@ pub(super) async fn events(
     drop(found);
     if let Some(since) = since {
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        view.keep_since(EpochSeconds(now().0.saturating_sub(seconds)));
+        let since = EpochSeconds(now().0.saturating_sub(seconds));
+        view.keep_since(since);
+        if let Some(question) = &store.settings.past {
+            view.add_changes(host_changes_since(question, since)?);
+        }
     }
     if let Some(host) = &host {
         view.keep_host(host);

@@ -21,6 +21,7 @@ mod logs;
 mod maintenance;
 mod one_shot;
 mod past;
+mod past_moment;
 mod ping;
 mod plan;
 mod policy;

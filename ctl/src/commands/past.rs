@@ -3,6 +3,7 @@
 
 use super::context;
 use super::hosts::HostsVerb;
+use super::past_moment::find;
 use super::policy::PolicyVerb;
 use super::rolling_upgrade::RollingUpgradeVerb;
 use super::rollout::RolloutVerb;
@@ -12,7 +13,7 @@ use crate::exit::Failure;
 use crate::output::{self, Output};
 use crate::past::PastQuestion;
 use anyhow::anyhow;
-use archive::recording::{At, RecordedEntry, Recording, time_text};
+use archive::recording::{RecordedEntry, time_text};
 use etcd_session::Session;
 use solo_etcd::frozen::{Frozen, KeyValue};
 
@@ -87,12 +88,8 @@ pub(super) fn check(verb: &Verb) -> Result<(), Failure> {
 
 /// Reads the recording. Returns a session with the store as it was, and says in the output which moment that is.
 pub(super) fn open(question: &PastQuestion, output: &mut Output) -> Result<Session, Failure> {
-    let PastQuestion { recording, at, now } = question;
-    let at = At::read(at, context::now().0.saturating_mul(1000)).map_err(Failure::usage)?;
-    let place = recording.open()?;
-    let listed = place.list().map_err(|error| recording.unreadable(error))?;
-    let names = listed.into_iter().map(|segment| segment.name);
-    let past = Recording::new(names).at(&at, &place).map_err(|error| recording.unreadable(error))?;
+    let PastQuestion { recording, now, .. } = question;
+    let (past, _, _) = find(question)?;
     past.problems.iter().for_each(|problem| output::warn(problem));
     for erased in &past.erased {
         output::warn(&format!("erased at {}: {}", time_text(erased.at), erased.what));

@@ -9,6 +9,7 @@ use schema::names::Token;
 use schema::snapshot::{Entry, KeySnapshot};
 use std::collections::BTreeMap;
 
+mod history;
 mod upkeep;
 
 type Entries = BTreeMap<String, Entry>;
@@ -35,12 +36,12 @@ fn branch(name: &str) -> Branch {
 
 /// A store whose every state is kept. Revision R is at second R.
 #[derive(Debug, Clone, Default)]
-struct History {
+struct StoreHistory {
     states: Vec<Entries>,
     changes: Vec<Vec<(String, Option<Entry>)>>,
 }
 
-impl History {
+impl StoreHistory {
     /// Revision 1 is empty, as in an etcd without keys.
     fn new() -> Self {
         Self { states: vec![Entries::new(); 2], changes: vec![Vec::new(); 2] }
@@ -147,8 +148,8 @@ fn keys_at(at: &str, segments: &Segments) -> Result<Entries, String> {
 }
 
 /// Revisions 2 to 9, each of which changes key `a`, and some others.
-fn nine() -> History {
-    History::of((2..10).map(|revision| {
+fn nine() -> StoreHistory {
+    StoreHistory::of((2..10).map(|revision| {
         let mut writes = vec![put("/a", &revision.to_string())];
         match revision {
             3 => writes.push(put("/b", "three")),
@@ -176,7 +177,7 @@ fn writes() -> impl Strategy<Value = Vec<Vec<Write>>> {
 proptest! {
     #[test]
     fn every_revision_is_as_it_was(writes in writes(), cuts in prop::collection::btree_set(1..30i64, 0..4)) {
-        let history = History::of(writes);
+        let history = StoreHistory::of(writes);
         let last = history.revision();
         let mut ends: Vec<i64> = cuts.into_iter().filter(|cut| *cut < last).collect();
         ends.insert(0, 1);
@@ -195,7 +196,7 @@ proptest! {
     /// A recorder that dies leaves the beginning of a file. It says nothing that was not so.
     #[test]
     fn a_part_of_a_file_says_what_was_so_or_nothing(writes in writes(), cut in 0.0..1.0f64) {
-        let history = History::of(writes);
+        let history = StoreHistory::of(writes);
         let mut writer = history.begin(1, &name("b", "r", 1), false);
         for revision in 2..=history.revision() {
             let between = Between { after: None, by: revision * 1000 };
@@ -277,7 +278,8 @@ fn a_frame_that_becomes_too_large_is_refused() {
 #[test]
 fn values_that_may_be_secret_are_hidden() {
     let (secret, other) = (format!("{}token", Prefix::Config), format!("{}other", Prefix::Config));
-    let history = History::of([vec![put(&secret, "hunter2"), put(&other, "hunter2"), put("/a", "open")]]);
+    let history =
+        StoreHistory::of([vec![put(&secret, "hunter2"), put(&other, "hunter2"), put("/a", "open")]]);
     let bytes = history.segment((2, 2), &name("b", "r", 2), false);
     let segment = Segment::read(&bytes).unwrap();
     let value = |key: &str| segment.keys[key].value.clone();
@@ -293,7 +295,7 @@ fn values_that_may_be_secret_are_hidden() {
     let events =
         [event(&secret, "hunter2"), event("/current_version", "43"), "no event, but hunter3".to_owned()];
     let writes = keys.iter().zip(&events).map(|(key, event)| put(key, event)).collect();
-    let bytes = History::of([writes]).segment((2, 2), &name("b", "r", 2), false);
+    let bytes = StoreHistory::of([writes]).segment((2, 2), &name("b", "r", 2), false);
     let recorded = Segment::read(&bytes).unwrap();
     let text = |key: &str| match &recorded.keys[key].value {
         RecordedValue::Plain(value) => String::from_utf8(value.clone()).unwrap(),
@@ -400,7 +402,7 @@ fn a_revision_that_another_history_may_have_is_ambiguous() {
 #[test]
 fn a_revision_in_which_nothing_that_is_recorded_changed_is_known() {
     // Revisions 5 and 6 belong to somebody else.
-    let mut history = History::of((2..=4).map(|n| vec![put("/a", &n.to_string())]));
+    let mut history = StoreHistory::of((2..=4).map(|n| vec![put("/a", &n.to_string())]));
     [vec![], vec![], vec![put("/a", "7")]].into_iter().for_each(|writes| history.write(writes));
     let mut writer = history.begin(1, &name("b", "r", 1), false);
     for revision in 2..=4 {

@@ -4,6 +4,7 @@
 //! processes (`bench load …`, `bench bare …`).
 
 mod bare;
+mod bundles;
 mod catalog;
 mod fleet;
 mod limits;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 16] = [
+            let parts: [Part; 17] = [
                 ("command", fleet::commands),
                 ("status", fleet::status),
                 ("propagation", fleet::propagation),
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
                 ("plan", rollout::plan),
                 ("observer", observer::observer),
                 ("recording", recording::recording),
+                ("bundles", bundles::bundles),
                 ("solo", solo::solo),
                 ("names", names::names),
                 ("catalog", catalog::catalog),

@@ -44,7 +44,7 @@ fn a_check_tells_faults_from_what_is_true_of_a_recording() {
         &[(DiagnosticKind::Gap, "nothing is recorded between the revisions 9 and 9")],
     );
     check(&|segments| history.record("two", &[(3, 8)], segments, branch("0")), &[]);
-    let other = History::of((2..10).map(|revision| vec![put("/a", &format!("other {revision}"))]));
+    let other = StoreHistory::of((2..10).map(|revision| vec![put("/a", &format!("other {revision}"))]));
     check(
         &|segments| other.record("two", &[(6, 8)], segments, branch("0")),
         &[
@@ -79,7 +79,7 @@ fn erased_values_are_gone_and_everything_else_is_as_it_was() {
         );
         put(&format!("{}1", Prefix::Events), &event)
     };
-    let history = History::of([
+    let history = StoreHistory::of([
         vec![put("/a", "one"), put("/b", "a-secret")],
         vec![put("/b", "a-secret of revision 3"), event("/b")],
         vec![("/b".into(), Some(b"\xffa-secret".to_vec())), event("/a")],
@@ -132,7 +132,7 @@ fn an_erased_value_contradicts_none_and_its_revision_is_still_compared() {
     segments.0.insert(of, erased);
     assert_eq!(keys_at("4", &segments).unwrap()["/b"].value, ERASED.as_bytes());
     let other =
-        History::of((2..10).map(|revision| vec![put("/a", &revision.to_string()), put("/b", "other")]));
+        StoreHistory::of((2..10).map(|revision| vec![put("/a", &revision.to_string()), put("/b", "other")]));
     other.record("two", &[(2, 9)], &mut segments, branch("0"));
     assert!(keys_at("4", &segments).unwrap_err().contains("disagree about \"/b\""));
 }
@@ -153,7 +153,7 @@ fn only_a_closed_and_whole_segment_is_rewritten() {
 proptest! {
     #[test]
     fn an_erased_segment_is_whole_whatever_it_held(writes in writes()) {
-        let history = History::of(writes);
+        let history = StoreHistory::of(writes);
         let mut segments = Segments::default();
         let of = name("0", "one", 2);
         history.record("one", &[(2, history.revision())], &mut segments, branch("0"));

@@ -38,6 +38,8 @@ pub struct PastEvent {
     pub step_host: Option<HostName>,
     /// The verb of the command; `None` for a change that no command recorded.
     pub verb: Option<String>,
+    /// What changed about a host by itself, which only a recording tells; `None` for an act.
+    pub change: Option<HostChange>,
     /// The key that was changed.
     pub key: String,
     /// Its value before, cut to 1 KiB; `None` if it did not exist, or if that is not known.
@@ -51,7 +53,32 @@ pub struct PastEvent {
     /// The revision of the change.
     pub revision: i64,
     #[serde(skip)]
-    seconds: Option<EpochSeconds>,
+    pub(super) seconds: Option<EpochSeconds>,
+}
+
+/// What changed about a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostChange {
+    /// Its verdict about itself.
+    Verdict,
+    /// The phase that it is in.
+    Phase,
+    /// The version under which it is listed.
+    Listing,
+    /// Whether its agent runs.
+    Live,
+}
+
+impl HostChange {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Verdict => "verdict",
+            Self::Phase => "phase",
+            Self::Listing => "listing",
+            Self::Live => "live",
+        }
+    }
 }
 
 /// Returns the keys and ranges from which the events are read: the events, and what only commands of operators
@@ -101,6 +128,7 @@ impl PastEvent {
             client: None,
             step_host: None,
             verb: None,
+            change: None,
             key: key.to_owned(),
             old_value: None,
             new_value: None,
@@ -153,6 +181,7 @@ impl PastEvent {
             client: None,
             step_host: None,
             verb: None,
+            change: None,
             key: key.to_owned(),
             old_value: trigger.as_ref().and_then(|trigger| trigger.from.as_ref().map(ToString::to_string)),
             new_value: Some(text(&entry.value)),
@@ -171,6 +200,11 @@ impl PastEvent {
 
     /// Returns what was changed, in words.
     fn what(&self) -> String {
+        if self.change.is_some() {
+            let host = Key::parse(&self.key).ok().and_then(|key| host_of(&key).map(ToString::to_string));
+            let [old, new] = [&self.old_value, &self.new_value].map(|of| of.as_deref().unwrap_or("none"));
+            return format!("host {}: {old} to {new}", host.unwrap_or_default());
+        }
         match (Key::parse(&self.key), &self.old_value, &self.new_value) {
             (Ok(Key::CurrentVersion), Some(old), Some(new)) => format!("version {old} to {new}"),
             (Ok(Key::CurrentVersion), None, Some(new)) => format!("version {new}"),
@@ -207,7 +241,11 @@ impl PastEvent {
         let words = [
             self.at.clone().unwrap_or_else(|| "unknown".into()),
             by,
-            self.verb.clone().unwrap_or_else(|| "no command".into()),
+            match (&self.verb, self.change) {
+                (Some(verb), _) => verb.clone(),
+                (None, Some(change)) => change.word().into(),
+                (None, None) => "no command".into(),
+            },
             self.what(),
             reason,
         ];
@@ -239,6 +277,12 @@ impl EventsView {
         }
         events.sort_by_key(|event| event.revision);
         Self { events, revision: found.revision }
+    }
+
+    /// Adds what changed about hosts by itself.
+    pub fn add_changes(&mut self, changes: impl IntoIterator<Item = PastEvent>) {
+        self.events.extend(changes);
+        self.events.sort_by_key(|event| event.revision);
     }
 
     /// Leaves out what happened before a time. What has no time is left out if it came before something that is.

@@ -2,6 +2,7 @@
 //! `Display`, or `text` if the text depends on the time or the terminal, its text.
 
 mod causes;
+mod changes;
 mod claim;
 mod events;
 mod failure_groups;
@@ -25,8 +26,9 @@ mod tests;
 mod unaccounted;
 
 pub use causes::{Cause, HostVerdictView};
+pub use changes::{KeyChange, host_changes};
 pub use claim::{ClaimView, HeldClaimView};
-pub use events::{EventsView, PastEvent, event_reads};
+pub use events::{EventsView, HostChange, PastEvent, event_reads};
 pub use failure_groups::{FailureGroup, FailureGroups};
 pub use failures::{FailuresView, known_types};
 pub use found_failure::{FailedCheck, FoundFailure};

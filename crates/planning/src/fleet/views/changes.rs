@@ -1,0 +1,153 @@
+//! What changed about hosts by itself: verdicts, phases, listings, and whether their agents run. No key tells of that; it
+//! follows from what keys held before and after.
+
+use super::events::{HostChange, PastEvent};
+use crate::text::rfc3339;
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::records::Report;
+use schema::time::EpochSeconds;
+use std::collections::BTreeMap;
+
+/// The change of a key at some revision.
+#[derive(Debug, Clone)]
+pub struct KeyChange {
+    /// The key.
+    pub key: String,
+    /// Its value before; `None` if it did not exist.
+    pub before: Option<Vec<u8>>,
+    /// Its value after; `None` if it was deleted.
+    pub after: Option<Vec<u8>>,
+}
+
+/// Returns what changed about hosts at one revision, which the store reached at a time. Reports that cannot be read tell
+/// nothing.
+pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> Vec<PastEvent> {
+    let mut events = Vec::new();
+    let mut listings: BTreeMap<HostName, (&str, [Option<String>; 2])> = BTreeMap::new();
+    for change in changes {
+        match Key::parse(&change.key) {
+            Ok(Key::Report(host)) => events.extend(of_report(&host, change)),
+            Ok(Key::Live(host)) if change.before.is_some() != change.after.is_some() => {
+                let word = |value: &Option<Vec<u8>>| value.as_ref().map(|_| "live".to_owned());
+                let values = [word(&change.before), word(&change.after)];
+                events.push(event(&host, &change.key, HostChange::Live, values));
+            }
+            // A host that moves from one version to another is one change.
+            Ok(Key::RunningVersion(version, host)) => {
+                let (key, values) = listings.entry(host).or_insert((&change.key, [None, None]));
+                if change.before.is_some() {
+                    values[0] = Some(version.to_string());
+                }
+                if change.after.is_some() {
+                    (*key, values[1]) = (&change.key, Some(version.to_string()));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (host, (key, values)) in listings {
+        if values[0] != values[1] {
+            events.push(event(&host, key, HostChange::Listing, values));
+        }
+    }
+    let dated = |event| PastEvent { at: rfc3339(at), seconds: Some(at), revision, ..event };
+    events.into_iter().map(dated).collect()
+}
+
+fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
+    let read = |value: &Option<Vec<u8>>| value.as_ref().and_then(|value| codec::read::<Report>(value).ok());
+    let Some(after) = read(&change.after) else { return Vec::new() };
+    let before = read(&change.before);
+    let mut events = Vec::new();
+    let is_same = before.as_ref().is_some_and(|before| before.verdict.is_same_as(&after.verdict));
+    if !is_same {
+        let word = |report: &Report| report.verdict.kind().as_str().to_owned();
+        let values = [before.as_ref().map(word), Some(word(&after))];
+        let message = Some(after.verdict.message()).filter(|message| !message.is_empty());
+        let changed = event(host, &change.key, HostChange::Verdict, values);
+        events.push(PastEvent { reason: message, ..changed });
+    }
+    if let Some(before) = before.filter(|before| before.phase != after.phase) {
+        let values = [before.phase, after.phase].map(|phase| Some(phase.to_string()));
+        events.push(event(host, &change.key, HostChange::Phase, values));
+    }
+    events
+}
+
+fn event(host: &HostName, key: &str, change: HostChange, [old, new]: [Option<String>; 2]) -> PastEvent {
+    PastEvent {
+        at: None,
+        // Whoever wrote the key; it may also have ended with its lease.
+        by: new.is_some().then(|| host.to_string()),
+        store_user: None,
+        client: None,
+        step_host: None,
+        verb: None,
+        change: Some(change),
+        key: key.to_owned(),
+        reason: new.is_none().then(|| "the key is gone".into()),
+        old_value: old,
+        new_value: new,
+        overwritten: false,
+        revision: 0,
+        seconds: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::names::{StepName, Token};
+    use schema::plan::Phase;
+    use schema::steps::{StepEnd, StepPhase};
+    use schema::verdict::{Failure, HostFailure, HostVerdict};
+
+    fn report(verdict: HostVerdict, phase: Phase) -> String {
+        let idle = Report::idle(EpochSeconds(0), Token::new("w").unwrap());
+        codec::write(&Report { verdict, phase, ..idle })
+    }
+
+    #[test]
+    fn changes_of_hosts_are_told_and_nothing_else() {
+        let failure =
+            Failure::of(StepPhase::Apply, StepName::new("pkg").unwrap(), StepEnd::Exited { code: 3 });
+        let failed = HostVerdict::Failed(HostFailure { version: None, failure, suspect: false });
+        let ok = report(HostVerdict::Ok, Phase::Idle);
+        let (broken, works) = (report(failed, Phase::Idle), report(HostVerdict::Ok, Phase::Apply));
+        let report_key = "/orchestrate/reports/web1";
+        let check = |changes: &[(&str, Option<&str>, Option<&str>)], expected: &[&str]| {
+            let changes: Vec<KeyChange> = changes
+                .iter()
+                .map(|(key, before, after)| KeyChange {
+                    key: (*key).to_owned(),
+                    before: before.map(Into::into),
+                    after: after.map(Into::into),
+                })
+                .collect();
+            let events = host_changes(7, EpochSeconds(1_700_000_000), &changes);
+            let rows: Vec<String> = events.iter().map(|event| event.row()[1..].join("|")).collect();
+            assert_eq!(rows, expected);
+            assert!(events.iter().all(|event| event.revision == 7 && event.at.is_some()));
+        };
+        check(&[(report_key, Some(&ok), Some(&ok))], &[]);
+        check(
+            &[(report_key, Some(&ok), Some(&broken))],
+            &["web1|verdict|host web1: ok to failed|apply step pkg exited with code 3"],
+        );
+        check(&[(report_key, None, Some(&ok))], &["web1|verdict|host web1: none to ok|"]);
+        check(&[(report_key, Some(&ok), Some(&works))], &["web1|phase|host web1: idle to apply|"]);
+        check(&[(report_key, Some(&ok), None)], &[]);
+        check(&[(report_key, Some(&ok), Some("no JSON"))], &[]);
+        let (old, new) = ("/running_version/1/web1", "/running_version/2/web1");
+        check(&[(old, Some("1"), None), (new, None, Some("2"))], &["web1|listing|host web1: 1 to 2|"]);
+        check(&[(old, Some("1"), Some("2"))], &[]);
+        check(&[(old, Some("1"), None)], &["unknown|listing|host web1: 1 to none|the key is gone"]);
+        let live = "/orchestrate/live/web1";
+        check(&[(live, Some("a"), None)], &["unknown|live|host web1: live to none|the key is gone"]);
+        check(&[(live, None, Some("a"))], &["web1|live|host web1: none to live|"]);
+        check(&[(live, Some("a"), Some("b"))], &[]);
+        check(&[("/orchestrate/config/a", None, Some("x")), ("/elsewhere", None, Some("x"))], &[]);
+    }
+}
