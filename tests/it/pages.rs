@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tests::browser::{Browser, ENTER, TAB};
 use tests::etcd::Etcd;
 use tests::observer::Observer;
+use tests::recording::RecordingObserver;
 use tests::store::Store;
 use tests::wait;
 
@@ -113,6 +114,22 @@ impl Rules {
     }
 }
 
+/// Asserts of each page, as it was at a revision, what holds for that of the present.
+fn assert_past_pages_fit(browser: &Browser, observer: &Observer, revision: i64, rules: &Rules) {
+    for path in PAGES {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        browser.go(&url(observer, &format!("{path}{joint}at={revision}")));
+        browser.wait_for_text("back to now");
+        assert_eq!(too_wide(browser), json!([]), "{path} of the past");
+        let text = browser.text();
+        assert!(
+            path == "/services" || text.contains("<script>"),
+            "hostile text is shown as text on {path}: {text}"
+        );
+        rules.assert_broken(browser, &[]);
+    }
+}
+
 /// Asserts that verdicts are told apart by the shapes of their cells alone: each pixel counts as set or not, so that
 /// neither colour nor brightness helps.
 fn assert_shapes_differ(browser: &Browser, observer: &Observer) {
@@ -152,18 +169,20 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     let etcd = Etcd::single();
     let store = etcd.store();
     fill_with_hostile_text(&store);
-    let observer = Observer::of(&etcd.endpoints());
+    let recorder = RecordingObserver::start(&etcd.endpoints());
+    recorder.wait_for(store.revision());
+    let observer = &recorder.observer;
     let browser = Browser::start();
 
     // Who has no token sees nothing, and a wrong one is refused.
-    browser.go(&url(&observer, "/hosts/web-2"));
+    browser.go(&url(observer, "/hosts/web-2"));
     browser.wait_for_text("Sign in");
     let rules = Rules::read();
     rules.assert_broken(&browser, &[]);
-    browser.go(&url(&observer, "/#t=wrong"));
+    browser.go(&url(observer, "/#t=wrong"));
     browser.wait_for_text("The token of this link is not accepted.");
-    sign_in(&browser, &observer);
-    assert_eq!(browser.url(), url(&observer, "/"), "the token does not stay in the address");
+    sign_in(&browser, observer);
+    assert_eq!(browser.url(), url(observer, "/"), "the token does not stay in the address");
     assert_eq!(browser.script("return document.cookie"), "", "scripts cannot read the cookie");
     browser.wait_for("the page follows the stream", "return document.body.dataset.followed === 'true'");
     browser.screenshot("now");
@@ -190,7 +209,7 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     let hosts =
         "return [...document.querySelectorAll('#hosts td:first-child')].map((cell) => cell.innerText)";
     assert_eq!(browser.script(hosts), json!(["never-1", "never-2"]));
-    browser.go(&url(&observer, "/"));
+    browser.go(&url(observer, "/"));
 
     // From a cause to its hosts, to a host, to what it said last.
     browser.click("#counts a.failed");
@@ -198,7 +217,7 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     browser.click("#hosts tbody a");
     browser.wait_for("a page of a host", "return location.pathname.startsWith('/hosts/')");
     // A link with a wrong token takes nothing away from who is signed in.
-    browser.go(&url(&observer, "/#t=wrong"));
+    browser.go(&url(observer, "/#t=wrong"));
     browser.wait_for("the page follows the stream", "return document.body.dataset.followed === 'true'");
     browser.press("/");
     browser.press("web-2");
@@ -211,7 +230,7 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     for width in [1280, 640, 320] {
         browser.resize(width, 900);
         for path in PAGES {
-            show(&browser, &observer, path);
+            show(&browser, observer, path);
             assert_eq!(too_wide(&browser), json!([]), "{path} with {width} pixels");
             let title = browser.script("return document.title");
             assert!(title.as_str().is_some_and(|title| title.ends_with(" · orchestrate")), "{path}: {title}");
@@ -222,8 +241,9 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
             rules.assert_broken(&browser, &[]);
         }
         browser.screenshot(&format!("host-{width}"));
+        assert_past_pages_fit(&browser, observer, store.revision(), &rules);
+        browser.screenshot(&format!("past-{width}"));
     }
-    assert!(browser.text().contains("<script>"), "hostile text is shown as text: {}", browser.text());
     assert_eq!(browser.messages(), Vec::<String>::new());
     // The policy does refuse what it should, so its silence means something.
     browser.script(
@@ -239,12 +259,12 @@ fn a_person_finds_what_is_wrong_in_a_browser() {
     assert_eq!(written, "TypeError", "text does not become HTML but by the policy of the page");
 
     browser.resize(1280, 900);
-    assert_shapes_differ(&browser, &observer);
+    assert_shapes_differ(&browser, observer);
     browser.devtools(
         "Emulation.setEmulatedMedia",
         &json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]}),
     );
-    browser.go(&url(&observer, "/"));
+    browser.go(&url(observer, "/"));
     let back = browser.script("return getComputedStyle(document.body).backgroundColor");
     assert_eq!(back, "rgb(20, 23, 27)", "dark");
     browser.screenshot("now-dark");

@@ -236,7 +236,7 @@ fn the_observer_shows_the_past_that_it_recorded() {
     let parameter = format!("at={}", moment.replace('/', "%2F"));
     for expected in [
         "<body class=\"past\">",
-        &format!("<p id=\"past\">the past: {moment}, "),
+        &format!("<section id=\"past\" aria-label=\"Moment of the past\">the past: {moment}, "),
         "<a href='/hosts?role=web'>back to now</a>",
         &format!("href=\"/rollouts?{parameter}\""),
         &format!("<input type=\"hidden\" name=\"at\" value=\"{moment}\">"),
