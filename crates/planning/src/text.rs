@@ -65,6 +65,23 @@ impl Text {
         self.table(header, rows.into_iter().map(cut));
     }
 
+    /// Adds a table as [`Self::table_within`] does, with lines of text below some of its rows.
+    pub fn noted_table_within<const COLUMNS: usize>(
+        &mut self,
+        width: Option<usize>,
+        header: [&str; COLUMNS],
+        rows: impl IntoIterator<Item = ([String; COLUMNS], Vec<String>)>,
+    ) {
+        let (rows, notes): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let mut table = Self::default();
+        table.table_within(width, header, rows);
+        // Each row is one line, because cells have no line breaks. The header comes first and has no notes.
+        for (line, notes) in table.0.lines().zip([Vec::new()].into_iter().chain(notes)) {
+            self.line(line);
+            notes.iter().for_each(|note| self.line(note));
+        }
+    }
+
     /// Adds an empty line and a table; adds nothing if there are no rows.
     pub fn section<const COLUMNS: usize>(
         &mut self,
@@ -219,6 +236,17 @@ mod tests {
         assert_eq!(text.as_str(), "");
         text.section(["HOST"], [["a".into()]]);
         assert_eq!(text.as_str(), "\nHOST\na\n");
+    }
+
+    #[test]
+    fn lines_below_a_row_do_not_change_the_columns() {
+        let mut text = Text::default();
+        let note = "  a note that is longer than the table\n".to_owned();
+        let rows =
+            [(["a\nb".into(), "ok".into()], vec![note]), (["web-1".into(), "failed".into()], Vec::new())];
+        text.noted_table_within(Some(20), ["HOST", "VERDICT"], rows);
+        let expected = "HOST   VERDICT\na\u{fffd}b    ok\n  a note that is longer than the table\u{fffd}\nweb-1  failed\n";
+        assert_eq!(text.as_str(), expected);
     }
 
     #[test]

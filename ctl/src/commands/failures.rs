@@ -2,8 +2,8 @@
 //!
 //! The cost of reading results depends on how much is wrong. First come counts, then the host names
 //! where a count is not zero. Values are read only for hosts that look lost, and for JSON. Deciding
-//! which services are down without an explanation needs the whole fleet. Everything is read at the
-//! revision of the counts.
+//! which services are down without an explanation needs the whole fleet, of which the reports name
+//! the bundles too. Everything is read at the revision of the counts.
 //!
 //! This file is long because the cheap way to read failures needs many steps that only make sense
 //! together.
@@ -18,8 +18,9 @@ use crate::output::{self, Output};
 use crate::settings::Flavour;
 use clap::Args;
 use etcd_session::{Counted, KeyList, StoreError};
-use planning::fleet::FailedService;
 use planning::fleet::views::{FailedCheck, FailureGroups, FailuresView, FoundFailure, known_types};
+use planning::fleet::{FailedService, Fleet, NewestBundles, UploadedBundle};
+use planning::text::clean;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType};
@@ -37,6 +38,9 @@ const SILENT_FEW: usize = 1024;
 /// shows such a host.
 const COMPARED_BY_NAME: i64 = 2_000;
 
+/// Largest number of bundles that are noted.
+const BUNDLES_NOTED_MAX: usize = 10;
+
 /// One host and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
@@ -50,6 +54,8 @@ struct Failures {
     revision: i64,
     failures: Vec<Problem>,
     warnings: Vec<Problem>,
+    /// Empty if no host has reported. It costs no read of its own.
+    bundles: NewestBundles,
 }
 
 impl Failures {
@@ -104,6 +110,22 @@ impl Failures {
         }
     }
 
+    /// Notes the bundle of each cause, with the hosts that failed for it. The lines on standard output are those that
+    /// old scripts read.
+    fn note_bundles(groups: &FailureGroups) {
+        let mut found = groups.iter().filter_map(|group| Some((group, group.bundle.as_ref()?)));
+        for (group, UploadedBundle { host, link }) in found.by_ref().take(BUNDLES_NOTED_MAX) {
+            let what = format!("bundle {} of {host} is about these hosts", clean(&link.url));
+            output::note_hosts(&what, group.hosts.iter().map(HostName::as_str));
+        }
+        match found.count() {
+            0 => {}
+            more => {
+                output::note(&format!("{more} more bundles; `orchestrate get_failures --group` names them"))
+            }
+        }
+    }
+
     fn exit(&self, warnings: bool) -> Exit {
         Exit::of(self.failures.is_empty() && (!warnings || self.warnings.is_empty()))
     }
@@ -155,6 +177,10 @@ pub(super) async fn get_failures(
         }
         found.note_rest(warnings);
     }
+    if hosts && !output.is_json() && !found.bundles.is_empty() {
+        let failures = with_records(&found.failures, &found, store).await?;
+        Failures::note_bundles(&FailureGroups::new(&failures));
+    }
     Ok(found.exit(warnings))
 }
 
@@ -204,7 +230,9 @@ impl Reader<'_> {
                 .extend(stale.map(|host| Problem { host, check: FailedCheck::Stale(kind.clone()) }));
         }
         if counts[first_of_services..].iter().any(|count| *count > 0) {
-            found.failures.extend(self.failed_services().await?);
+            let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
+            found.failures.extend(Self::failed_services(&fleet));
+            found.bundles = NewestBundles::of(&fleet);
         }
         found.failures.sort();
         found.warnings.sort();
@@ -213,10 +241,9 @@ impl Reader<'_> {
 
     /// Returns the services that do not work and the failing checks of the hosts themselves. These
     /// make a fleet fail too, besides results.
-    async fn failed_services(&self) -> Result<Vec<Problem>, StoreError> {
-        let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
+    fn failed_services(fleet: &Fleet) -> impl Iterator<Item = Problem> {
         let problem = |down: FailedService| Problem { host: down.host, check: FailedCheck::Down(down.check) };
-        Ok(fleet.failed_services().into_iter().map(problem).collect())
+        fleet.failed_services().into_iter().map(problem)
     }
 
     async fn list(&self, prefix: &Prefix) -> Result<KeyList, StoreError> {
@@ -307,12 +334,12 @@ async fn with_records(
     };
     let keys: Vec<Key> = problems.iter().filter_map(key).collect();
     let snapshot = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
-    let found = |problem: &Problem| {
+    let with_record = |problem: &Problem| {
         let entry = key(problem).and_then(|key| snapshot.get(&key).cloned());
         let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
-        FoundFailure { host: problem.host.clone(), check: problem.check.clone(), record }
+        FoundFailure::of_record((problem.host.clone(), problem.check.clone()), record, &found.bundles)
     };
-    Ok(problems.iter().map(found).collect())
+    Ok(problems.iter().map(with_record).collect())
 }
 
 const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
@@ -449,6 +476,7 @@ mod tests {
                 problem("f", FailedCheck::Down("mysql".into())),
             ],
             warnings: vec![problem("e", FailedCheck::Status(kind("puppet")))],
+            bundles: NewestBundles::default(),
         }
     }
 

@@ -45,7 +45,7 @@ fn json_is_one_value_in_one_form() {
     fill(&store, &FLEET);
     check_all(&world, &as_json(reads_of_a_filled_store()));
     let problem = |host: &str, check: &str, of: Value| {
-        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "exit_code": null, "reason": null, "fingerprint": null, "cause": null });
+        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "exit_code": null, "reason": null, "fingerprint": null, "cause": null, "bundle": null, "bundle_host": null });
         value.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
         value
     };

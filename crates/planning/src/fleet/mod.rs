@@ -4,6 +4,7 @@
 //! sees hosts that no longer report, and it knows the newest instruction. Hosts without an agent,
 //! driven by scripts of the original tool, are judged by their listing and their results.
 
+mod bundles;
 mod derive;
 mod facts;
 mod remaining;
@@ -17,6 +18,7 @@ mod verdict;
 pub mod views;
 mod waits;
 
+pub use bundles::{NewestBundles, UploadedBundle};
 pub use facts::HostFacts;
 pub use remaining::{Remaining, remaining};
 pub use services::FailedService;

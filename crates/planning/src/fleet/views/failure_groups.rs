@@ -1,9 +1,10 @@
 //! Failed results, by cause: hosts that fail in the same way are one group.
 
 use super::found_failure::FoundFailure;
+use crate::fleet::bundles::{BundleFields, UploadedBundle};
 use crate::text::{Text, clean};
 use schema::names::{Fingerprint, HostName};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of hosts that a row names.
@@ -25,6 +26,13 @@ pub struct FailureGroup {
     pub host_count: usize,
     /// The hosts, by name.
     pub hosts: Vec<HostName>,
+    /// The newest bundle of this cause; `None` if no host uploaded one.
+    #[serde(flatten, serialize_with = "as_fields")]
+    pub bundle: Option<UploadedBundle>,
+}
+
+fn as_fields<S: Serializer>(bundle: &Option<UploadedBundle>, serializer: S) -> Result<S::Ok, S::Error> {
+    BundleFields::of(bundle.as_ref()).serialize(serializer)
 }
 
 /// Failed results in groups, the largest first.
@@ -36,7 +44,7 @@ impl FailureGroups {
     pub fn new<'a>(failures: impl IntoIterator<Item = &'a FoundFailure>) -> Self {
         let mut groups: BTreeMap<(Option<Fingerprint>, String, Option<String>), FailureGroup> =
             BTreeMap::new();
-        for FoundFailure { host, check, record } in failures {
+        for FoundFailure { host, check, record, bundle } in failures {
             let record = record.as_ref();
             let (check, cause) = (check.to_string(), record.and_then(|record| record.cause.as_ref()));
             let reason = record.map(|record| record.reason.clone());
@@ -51,6 +59,7 @@ impl FailureGroups {
                     cause: cause.map(|cause| cause.line.clone()).filter(|line| !line.is_empty()),
                     host_count: 0,
                     hosts: Vec::new(),
+                    bundle: bundle.clone(),
                 });
             group.hosts.push(host.clone());
         }
@@ -69,7 +78,8 @@ impl FailureGroups {
         self.0.iter()
     }
 
-    /// Returns the groups as a table, in which the causes are cut to this width. The first line counts.
+    /// Returns the groups as a table, in which the causes are cut to this width. The first line counts. Below a cause
+    /// is its bundle, whose URL is never cut.
     pub fn text(&self, width: Option<usize>) -> Text {
         let mut text = Text::default();
         let hosts: BTreeSet<&HostName> = self.0.iter().flat_map(|group| &group.hosts).collect();
@@ -79,7 +89,10 @@ impl FailureGroups {
         };
         let (hosts, causes) = (count(hosts.len(), "host", "hosts"), count(self.0.len(), "cause", "causes"));
         text.line(&format!("{hosts}, {causes}"));
-        text.table_within(width, ["HOSTS", "CHECK", "NAMES", "CAUSE"], self.0.iter().map(FailureGroup::row));
+        let row = |group: &FailureGroup| {
+            (group.row(), group.bundle.iter().map(|bundle| bundle.line(None)).collect())
+        };
+        text.noted_table_within(width, ["HOSTS", "CHECK", "NAMES", "CAUSE"], self.0.iter().map(row));
         text
     }
 }
@@ -106,12 +119,13 @@ impl FailureGroup {
 mod tests {
     use super::*;
     use crate::fleet::views::FailedCheck;
-    use schema::records::{Cause, StatusRecord};
+    use schema::order::InstructionOrder;
+    use schema::records::{BundleLink, Cause, StatusRecord};
     use schema::time::EpochSeconds;
 
     fn found(host: &str, check: &str) -> FoundFailure {
         let check = FailedCheck::Down(check.into());
-        FoundFailure { host: HostName::new(host).unwrap(), check, record: None }
+        FoundFailure { host: HostName::new(host).unwrap(), check, record: None, bundle: None }
     }
 
     fn failed(host: &str, check: &str, reason: &str, cause: Option<(&str, &str)>) -> FoundFailure {
@@ -122,6 +136,38 @@ mod tests {
         let record =
             StatusRecord { at: EpochSeconds(1), version: None, code: Some(1), reason: reason.into(), cause };
         FoundFailure { record: Some(record), ..found(host, check) }
+    }
+
+    #[test]
+    fn below_a_cause_is_its_bundle_whose_url_is_whole() {
+        let bundle = UploadedBundle {
+            host: HostName::new("web3").unwrap(),
+            link: BundleLink {
+                url: "s3://bundles/prod/web3/1.tar.zst".into(),
+                sha256: "ab".repeat(32),
+                bytes: 1,
+                rollout: InstructionOrder { epoch: 1, revision: 5 },
+                fingerprint: Fingerprint::new("f1-00000000000a").unwrap(),
+            },
+        };
+        let failed =
+            |host, cause| failed(host, "puppet", "exited with code 1", Some((cause, "no route to db")));
+        let with_bundle = |host| FoundFailure { bundle: Some(bundle.clone()), ..failed(host, "a") };
+        let groups = FailureGroups::new(&[with_bundle("web1"), with_bundle("web3"), failed("db1", "b")]);
+        assert_eq!(
+            groups.text(Some(35)).as_str(),
+            "3 hosts, 2 causes\n\
+             HOSTS  CHECK   NAMES      CAUSE\n\
+             2      puppet  web1 web3  exited w…\n  \
+             bundle: s3://bundles/prod/web3/1.tar.zst (web3)\n\
+             1      puppet  db1        exited w…\n"
+        );
+        let fields = |n: usize| {
+            let group = serde_json::to_value(&groups).unwrap()[n].clone();
+            (group["bundle"].clone(), group["bundle_host"].clone(), group["fingerprint"].clone())
+        };
+        assert_eq!(fields(0), (bundle.link.url.clone().into(), "web3".into(), "f1-00000000000a".into()));
+        assert_eq!(fields(1), (serde_json::Value::Null, serde_json::Value::Null, "f1-00000000000b".into()));
     }
 
     #[test]

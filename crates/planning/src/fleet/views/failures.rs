@@ -2,6 +2,7 @@
 
 use super::failure_groups::FailureGroups;
 use super::found_failure::{FailedCheck, FoundFailure};
+use crate::fleet::bundles::NewestBundles;
 use crate::fleet::facts::HostFacts;
 use crate::fleet::services::FailedService;
 use crate::fleet::state::Fleet;
@@ -30,9 +31,10 @@ pub struct FailuresView {
 impl FailuresView {
     /// Returns everything that failed in a fleet, by cause too, and what is pending.
     pub fn of(fleet: &Fleet, revision: i64) -> Self {
-        let mut failures = results(fleet, StatusState::Failed);
+        let bundles = NewestBundles::of(fleet);
+        let mut failures = results(fleet, StatusState::Failed, &bundles);
         for (host, facts) in fleet.hosts().iter().chain(fleet.others()) {
-            let found = |check| FoundFailure { host: host.clone(), check, record: None };
+            let found = |check| FoundFailure { host: host.clone(), check, record: None, bundle: None };
             let is_lost = facts.roster.is_some() && !facts.is_decommissioned();
             if is_lost && facts.live.is_none() && facts.listed.is_empty() {
                 failures.push(found(FailedCheck::Liveness));
@@ -44,22 +46,23 @@ impl FailuresView {
             host,
             check: FailedCheck::Down(check),
             record: None,
+            bundle: None,
         };
         failures.extend(fleet.failed_services().into_iter().map(down));
         failures.sort_by(|a, b| (&a.host, &a.check).cmp(&(&b.host, &b.check)));
-        let mut warnings = results(fleet, StatusState::Pending);
+        let mut warnings = results(fleet, StatusState::Pending, &bundles);
         warnings.sort_by(|a, b| (&a.host, &a.check).cmp(&(&b.host, &b.check)));
         Self { groups: Some(FailureGroups::new(&failures)), failures, warnings, revision }
     }
 }
 
 /// Returns the results of the known types in a state.
-fn results(fleet: &Fleet, state: StatusState) -> Vec<FoundFailure> {
+fn results(fleet: &Fleet, state: StatusState, bundles: &NewestBundles) -> Vec<FoundFailure> {
     let hosts = fleet.hosts().iter().chain(fleet.others());
     let of_host = |(host, facts): (&HostName, &HostFacts)| {
         let of_kind = |kind: StatusType| {
             let record = facts.statuses.get(&(kind.clone(), state))?.as_deref().cloned();
-            Some(FoundFailure { host: host.clone(), check: FailedCheck::Status(kind), record })
+            Some(FoundFailure::of_record((host.clone(), FailedCheck::Status(kind)), record, bundles))
         };
         known_types().into_iter().filter_map(of_kind).collect::<Vec<_>>()
     };

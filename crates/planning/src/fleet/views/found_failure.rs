@@ -1,5 +1,6 @@
 //! A host and a check that it fails.
 
+use crate::fleet::bundles::{BundleFields, NewestBundles, UploadedBundle};
 use crate::text::rfc3339;
 use schema::names::{Fingerprint, HostName, StatusType, Version};
 use schema::records::StatusRecord;
@@ -39,6 +40,21 @@ pub struct FoundFailure {
     pub check: FailedCheck,
     /// The result.
     pub record: Option<StatusRecord>,
+    /// The newest bundle of its cause, if a host uploaded one.
+    pub bundle: Option<UploadedBundle>,
+}
+
+impl FoundFailure {
+    /// Returns what a host reported of a check that it fails, with the bundle of its cause.
+    pub fn of_record(
+        (host, check): (HostName, FailedCheck),
+        record: Option<StatusRecord>,
+        bundles: &NewestBundles,
+    ) -> Self {
+        let cause = record.as_ref().and_then(|record| record.cause.as_ref());
+        let bundle = cause.and_then(|cause| bundles.of_cause(&cause.fingerprint)).cloned();
+        Self { host, check, record, bundle }
+    }
 }
 
 impl Serialize for FoundFailure {
@@ -53,8 +69,10 @@ impl Serialize for FoundFailure {
             reason: Option<&'a str>,
             fingerprint: Option<&'a Fingerprint>,
             cause: Option<&'a str>,
+            #[serde(flatten)]
+            bundle: BundleFields<'a>,
         }
-        let Self { host, check, record } = self;
+        let Self { host, check, record, bundle } = self;
         let record = record.as_ref();
         let cause = record.and_then(|record| record.cause.as_ref());
         let row = Row {
@@ -66,6 +84,7 @@ impl Serialize for FoundFailure {
             reason: record.map(|record| record.reason.as_str()).filter(|reason| !reason.is_empty()),
             fingerprint: cause.map(|cause| &cause.fingerprint),
             cause: cause.map(|cause| cause.line.as_str()).filter(|line| !line.is_empty()),
+            bundle: BundleFields::of(bundle.as_ref()),
         };
         row.serialize(serializer)
     }
