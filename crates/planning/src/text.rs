@@ -103,16 +103,38 @@ impl Text {
         header: [&str; COLUMNS],
         rows: impl ExactSizeIterator<Item = [String; COLUMNS]>,
     ) {
+        self.noted_section_within(width, header, rows.map(|row| (row, Vec::new())));
+    }
+
+    /// Adds a section as [`Self::section_within`] does, with lines of text below some of its rows. On a terminal these
+    /// get what the rows leave of a long table. Returns the number of lines that are left out.
+    pub fn noted_section_within<const COLUMNS: usize>(
+        &mut self,
+        width: Option<usize>,
+        header: [&str; COLUMNS],
+        rows: impl ExactSizeIterator<Item = ([String; COLUMNS], Vec<String>)>,
+    ) -> usize {
         let count = rows.len();
         if count == 0 {
-            return;
+            return 0;
         }
         let most = if width.is_some() && count > ROWS_ON_TERMINAL { ROWS_ON_TERMINAL - 1 } else { count };
+        let mut room = width.map_or(usize::MAX, |_| ROWS_ON_TERMINAL.saturating_sub(count));
+        let mut left_out = 0;
+        let rows: Vec<_> = rows
+            .map(|(row, mut notes)| {
+                left_out += notes.len().saturating_sub(room);
+                notes.truncate(room);
+                room -= notes.len();
+                (row, notes)
+            })
+            .collect();
         self.line("");
-        self.table_within(width, header, rows.take(most));
+        self.noted_table_within(width, header, rows.into_iter().take(most));
         if count > most {
             self.line(&format!("and {} more", count - most));
         }
+        left_out
     }
 
     /// Returns the text.

@@ -197,7 +197,7 @@ async fn look(
         let verdict = verdicts.get(host).filter(|verdict| **verdict != FleetVerdict::Ok)?;
         Some(HostVerdictView::new(host, verdict, &fleet))
     };
-    let causes = Cause::all(&missing.iter().filter_map(of).collect::<Vec<_>>());
+    let causes = Cause::all(&missing.iter().filter_map(of).collect::<Vec<_>>(), &fleet);
     // Verdicts are about the desired version, which may be another one.
     let is_desired = fleet.target().version() == Some(question.version);
     let stuck = missing.into_iter().filter(|host| is_desired && fleet.is_stuck(host, until));
@@ -226,6 +226,7 @@ mod tests {
             role: None,
             hosts: vec![HostName::new("web2").unwrap()],
             reported_at: None,
+            bundles: Vec::new(),
         };
         let check = |missing: &[&str], causes: &[Cause], expected: &str| {
             assert_eq!(line(40, missing, causes, Duration::from_secs(75)), expected);

@@ -5,7 +5,7 @@ use super::rows::{Row, World, check_all, row};
 use schema::codec;
 use schema::names::{Fingerprint, StepName, Token, Version};
 use schema::order::InstructionOrder;
-use schema::records::{BundleLink, Cause, LoggedStep, Report, StatusRecord};
+use schema::records::{BundleLink, Cause, LoggedStep, Report, ReportedTarget, StatusRecord};
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
 use schema::verdict::{Failure, HostFailure, HostVerdict};
@@ -35,6 +35,7 @@ fn entries() -> Vec<(String, String)> {
         };
         let report = Report {
             verdict: HostVerdict::Failed(HostFailure { version: version.clone(), failure, suspect: false }),
+            target: Some(ReportedTarget { version: Version::new("43").expect("a version"), revision: 2 }),
             log_of: Some(LoggedStep { phase: StepPhase::Apply, step }),
             log: ["the last line"].into_iter().collect(),
             bundle: Some(link).filter(|_| has_uploaded),
@@ -76,6 +77,11 @@ fn rows() -> Vec<Row> {
         ),
         row("for programs", "get_failures -o json --group", 1, "")
             .contains("\"bundle\": \"s3://bundles/prod/web-1/1.tar.zst\",\n      \"bundle_host\": \"web-1\""),
+        row("beside the reason in the state of the fleet", "status", 1, "")
+            .contains("apply step install exited with code 3 (version 43)\n  bundle: s3://bundles/prod/web-1/1.tar.zst (web-1)\n"),
+        row("the same for programs", "status -o json", 1, "").contains("\"bundle_host\": \"web-1\""),
+        row("and while hosts are missing", "verify_hosts -o json --wait 300ms 43 web-2", 1, "")
+            .contains("\"bundle_host\": \"web-1\""),
     ]
 }
 

@@ -6,6 +6,7 @@ use crate::text::cut_to;
 use schema::names::{Fingerprint, HostName};
 use schema::records::BundleLink;
 use serde::{Serialize, Serializer};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A bundle, and the host that uploaded it.
@@ -97,6 +98,16 @@ impl NewestBundles {
     /// Returns the bundle of a cause.
     pub fn of_cause(&self, fingerprint: &Fingerprint) -> Option<&UploadedBundle> {
         self.0.get(fingerprint)
+    }
+
+    /// Returns the bundles about what failed on these hosts, the one about the most hosts first.
+    pub fn of_hosts(&self, hosts: &[HostName], fleet: &Fleet) -> Vec<UploadedBundle> {
+        let facts = hosts.iter().filter_map(|host| fleet.hosts().get(host));
+        let mut counts: BTreeMap<&Fingerprint, usize> = BTreeMap::new();
+        facts.flat_map(HostFacts::failed_causes).for_each(|cause| *counts.entry(cause).or_default() += 1);
+        let mut counts = Vec::from_iter(counts);
+        counts.sort_by_key(|(_, count)| Reverse(*count));
+        counts.into_iter().filter_map(|(cause, _)| self.of_cause(cause).cloned()).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the store contains about hosts and their services.
 
 use schema::keys::StatusState;
-use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::names::{Fingerprint, HostName, ServiceName, StatusType, Version};
 use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,12 @@ impl HostFacts {
     /// Returns the report, if it can be read.
     pub fn readable_report(&self) -> Option<&Report> {
         self.report.as_ref().and_then(|report| report.as_ref().ok())
+    }
+
+    /// Returns the causes of its failed results, as far as they are known.
+    pub(super) fn failed_causes(&self) -> impl Iterator<Item = &Fingerprint> {
+        let failed = self.statuses.iter().filter(|((_, state), _)| *state == StatusState::Failed);
+        failed.filter_map(|(_, record)| Some(&record.as_ref()?.cause.as_ref()?.fingerprint))
     }
 
     /// Returns the version of the agent, if that runs and its claim can be read.

@@ -1,5 +1,6 @@
 //! The hosts that are not ok, by what keeps them from it.
 
+use crate::fleet::bundles::{NewestBundles, UploadedBundle};
 use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
 use crate::fleet::verdict::FleetVerdict;
@@ -55,6 +56,9 @@ pub struct Cause {
     pub hosts: Vec<HostName>,
     /// The oldest of their last reports (RFC 3339); `None` if none has reported.
     pub reported_at: Option<String>,
+    /// The bundles about what failed on these hosts; empty if they have not failed. Hosts whose steps fail with the
+    /// same exit code may have failed for different reasons, each with a bundle.
+    pub bundles: Vec<UploadedBundle>,
 }
 
 /// Most characters of the names in a row of more than one host. A row with longer ones has only their number.
@@ -71,8 +75,8 @@ impl Cause {
     /// The header of [`Self::row`].
     pub(super) const HEADER: [&'static str; 5] = ["HOST", "ROLE", "VERDICT", "SINCE", "REASON"];
 
-    /// Groups hosts: the worst verdict first, then the cause of the most hosts. Every host is in one group.
-    pub fn all(hosts: &[HostVerdictView]) -> Vec<Self> {
+    /// Groups hosts of a fleet: the worst verdict first, then the cause of the most hosts. Every host is in one group.
+    pub fn all(hosts: &[HostVerdictView], fleet: &Fleet) -> Vec<Self> {
         let mut causes: BTreeMap<_, Self> = BTreeMap::new();
         for HostVerdictView { host, verdict, reason, role, reported_at } in hosts {
             let cause = causes.entry((verdict, reason, role)).or_insert_with(|| Self {
@@ -81,12 +85,19 @@ impl Cause {
                 role: role.clone(),
                 hosts: Vec::new(),
                 reported_at: reported_at.clone(),
+                bundles: Vec::new(),
             });
             cause.hosts.push(host.clone());
             cause.reported_at = cause.reported_at.take().into_iter().chain(reported_at.clone()).min();
         }
         let mut causes = Vec::from_iter(causes.into_values());
         causes.sort_by_key(|cause| std::cmp::Reverse((cause.verdict, cause.hosts.len())));
+        let bundles = NewestBundles::of(fleet);
+        let has_failed =
+            |cause: &&mut Self| matches!(cause.verdict, VerdictKind::Failed | VerdictKind::Suspect);
+        for cause in causes.iter_mut().filter(has_failed) {
+            cause.bundles = bundles.of_hosts(&cause.hosts, fleet);
+        }
         causes
     }
 
@@ -96,8 +107,13 @@ impl Cause {
         self.hosts.len() > 1 && characters > NAMES_MAX
     }
 
+    /// Returns the cause as a row of a table of this width, with the lines below it, which name its bundles.
+    pub(super) fn noted_row(&self, width: Option<usize>) -> ([String; 5], Vec<String>) {
+        (self.row(), self.bundles.iter().map(|bundle| bundle.line(width)).collect())
+    }
+
     /// Returns the cause as a row of a table.
-    pub(super) fn row(&self) -> [String; 5] {
+    fn row(&self) -> [String; 5] {
         let names: Vec<&str> = self.hosts.iter().map(HostName::as_str).collect();
         let hosts = if self.is_long() { format!("{} hosts", names.len()) } else { names.join(", ") };
         let role = self.role.as_ref().map_or("-".into(), Role::to_string);

@@ -223,7 +223,7 @@ impl StatusView {
             unlisted_count: fleet.hosts().values().filter(|facts| facts.listed.is_empty()).count(),
             host_count: fleet.hosts().len(),
             verdict_counts: counts,
-            causes: Cause::all(&not_ok),
+            causes: Cause::all(&not_ok, fleet),
             not_ok,
             unaccounted: unaccounted.collect(),
             unconfirmed: unconfirmed.collect(),
@@ -266,7 +266,13 @@ impl StatusView {
             versions.push(["none".into(), self.unlisted_count.to_string()]);
         }
         text.section_within(width, ["VERSION", "HOSTS"], versions.into_iter());
-        text.section_within(width, Cause::HEADER, self.causes.iter().map(Cause::row));
+        let causes = self.causes.iter().map(|cause| cause.noted_row(width));
+        let left_out = text.noted_section_within(width, Cause::HEADER, causes);
+        if left_out > 0 {
+            text.line(&format!(
+                "`orchestrate get_failures --group` names the bundles ({left_out} are not shown)"
+            ));
+        }
         if self.causes.iter().any(Cause::is_long) {
             text.line("`orchestrate hosts --verdict VERDICT --role ROLE` lists the hosts");
         }

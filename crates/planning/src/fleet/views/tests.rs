@@ -4,9 +4,10 @@ use super::*;
 use crate::fleet::Fleet;
 use crate::fleet::FleetTarget;
 use schema::codec;
-use schema::names::{HostName, Role, StepName, Token, Version};
+use schema::names::{Fingerprint, HostName, Role, StepName, Token, Version};
+use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Plan, Planned, Reason};
-use schema::records::{Report, ReportedTarget};
+use schema::records::{BundleLink, Report, ReportedTarget};
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
 use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
@@ -68,6 +69,81 @@ fn the_status_of_many_hosts_fits_a_terminal() {
     assert_eq!(in_causes, view.not_ok.len(), "each host once");
     let whole = view.to_string();
     assert_eq!(whole.lines().filter(|line| line.contains(" hosts  ")).count(), view.causes.len(), "{whole}");
+}
+
+/// Returns a fleet in which pairs of hosts failed for one cause each. The first host of a pair uploaded a bundle.
+fn failed_pairs(pairs: u32) -> Vec<(String, String)> {
+    let of_pair = |number: u32| {
+        let fingerprint = format!("f1-{number:012}");
+        let record = serde_json::json!({
+            "at": 0, "code": 1, "reason": format!("failure {number}"),
+            "cause": { "fingerprint": fingerprint, "line": "a line" },
+        });
+        let link = BundleLink {
+            url: format!("s3://bundles/prod/a{number}/{}.tar.zst", "x".repeat(60)),
+            sha256: "ab".repeat(32),
+            bytes: 1,
+            rollout: InstructionOrder { epoch: 1, revision: 20 },
+            fingerprint: Fingerprint::new(fingerprint.clone()).unwrap(),
+        };
+        let idle = Report::idle(EpochSeconds(0), Token::new("w").unwrap());
+        let report = codec::write(&Report { bundle: Some(link), ..idle });
+        let failed = |host: &str| (format!("/status/validation/failed/{host}{number}"), record.to_string());
+        let listed = |host: &str| (format!("/running_version/v2/{host}{number}"), "1".to_owned());
+        let report = (format!("/orchestrate/reports/a{number}"), report);
+        vec![failed("a"), failed("b"), listed("a"), listed("b"), report]
+    };
+    (1..=pairs).flat_map(of_pair).collect()
+}
+
+#[test]
+fn the_status_names_the_bundles_of_failures_where_they_fit() {
+    let view = |pairs: u32| {
+        let facts = failed_pairs(pairs);
+        let facts: Vec<(&str, &str)> =
+            facts.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        StatusView::new(&fleet(&facts), StatusParts::default(), 30)
+    };
+    let url = |number: u32| format!("s3://bundles/prod/a{number}/{}.tar.zst", "x".repeat(60));
+    let whole = view(1).to_string();
+    let row = "a1, b1  -     failed   1970-01-01T00:00:00Z  validation failed with code 1: failure 1\n";
+    assert!(whole.contains(&format!("{row}  bundle: {} (a1)\n", url(1))), "{whole}");
+    let value = serde_json::to_value(view(1)).unwrap();
+    assert_eq!(
+        value["causes"][0]["bundles"],
+        serde_json::json!([{ "bundle": url(1), "bundle_host": "a1", "fingerprint": "f1-000000000001" }])
+    );
+    // Rows come before bundles if a terminal has no room for both.
+    for (pairs, named, left_out) in [(1, 1, 0), (5, 5, 0), (6, 4, 2), (10, 0, 10), (12, 0, 12)] {
+        let text = view(pairs).text(Some(80)).to_string();
+        let is_named = |line: &&str| line.starts_with("  bundle of a") && line.ends_with("` names its URL");
+        assert_eq!(text.lines().filter(is_named).count(), named, "{text}");
+        let rest =
+            format!("`orchestrate get_failures --group` names the bundles ({left_out} are not shown)\n");
+        assert_eq!(text.contains(&rest), left_out > 0, "{text}");
+        assert!(text.lines().count() <= 24, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let whole = view(pairs).to_string();
+        assert_eq!(whole.matches("\n  bundle: s3://").count(), pairs as usize, "{whole}");
+    }
+}
+
+#[test]
+fn hosts_with_one_reason_and_different_causes_have_a_bundle_for_each() {
+    let facts = failed_pairs(3).into_iter().map(|(key, value)| {
+        // The third cause is about one host, and the others about two hosts each.
+        let is_left_out = key.ends_with("/b3");
+        (
+            if is_left_out { "/elsewhere".to_owned() } else { key },
+            value.replace(r#""failure 2""#, r#""failure 1""#).replace(r#""failure 3""#, r#""failure 1""#),
+        )
+    });
+    let facts: Vec<(String, String)> = facts.collect();
+    let facts: Vec<(&str, &str)> = facts.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let view = StatusView::new(&fleet(&facts), StatusParts::default(), 30);
+    let [cause] = &view.causes[..] else { panic!("{:?}", view.causes) };
+    let hosts: Vec<&str> = cause.bundles.iter().map(|bundle| bundle.host.as_str()).collect();
+    assert_eq!(hosts, ["a1", "a2", "a3"]);
 }
 
 const HOSTS: &[(&str, &str)] = &[
