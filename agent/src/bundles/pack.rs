@@ -4,7 +4,7 @@ use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::Runs;
 use crate::step::list::Run;
-use archive::bundle::{About, BundleWriter, Digested, FORMAT};
+use archive::bundle::{About, BundleWriter, Digested, FORMAT, REPORT, RunFile, RunName};
 use archive::{Cut, Redactor};
 use planning::settings::BundlesSettings;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -150,26 +150,25 @@ impl Parts {
         };
         let digested = Digested::new(directory.create_new(name, 0o600)?);
         let mut bundle = BundleWriter::new(digested, &about, redactor)?;
-        bundle.add_json("report.json", &failed.report)?;
+        bundle.add_json(REPORT, &failed.report)?;
         // The last run is the one that failed, so it comes before the bundle is full.
         for (number, run) in of_attempt.iter().enumerate().rev() {
-            let name = format!("steps/{:02}-{}-{}", number + 1, run.about.phase, run.about.step);
+            let name = RunName { number: number + 1, phase: run.about.phase, step: run.about.step.clone() };
+            let log = name.file(RunFile::Log);
             let end = run.end.as_ref().map(ToString::to_string).unwrap_or_default();
-            bundle.add(&format!("{name}.end"), end.as_bytes(), Cut::default())?;
+            bundle.add(&name.file(RunFile::End), end.as_bytes(), Cut::default())?;
             match runs.whole_output(&run.id) {
                 Ok(Some((begin, is_cut))) => {
                     // That of a killed runner may end anywhere.
                     let end = is_cut || run.end == Some(StepEnd::Interrupted);
-                    bundle.add(&format!("{name}.log"), begin, Cut { begin: false, end })?;
+                    bundle.add(&log, begin, Cut { begin: false, end })?;
                     if is_cut {
                         let last = (run.output.text.as_bytes(), run.output.cut(true));
-                        bundle.add(&format!("{name}.last.log"), last.0, last.1)?;
+                        bundle.add(&name.file(RunFile::LastLog), last.0, last.1)?;
                     }
                 }
-                Ok(None) => {
-                    bundle.add(&format!("{name}.log"), run.output.text.as_bytes(), run.output.cut(true))?
-                }
-                Err(error) => bundle.leave_out(&format!("{name}.log"), &error.to_string()),
+                Ok(None) => bundle.add(&log, run.output.text.as_bytes(), run.output.cut(true))?,
+                Err(error) => bundle.leave_out(&log, &error.to_string()),
             }
         }
         if let Some(journal) = journal {

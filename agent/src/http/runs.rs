@@ -2,7 +2,7 @@
 
 use super::shared::Shared;
 use crate::step::list::Run;
-use archive::Cut;
+use archive::{CUT_LINE, Cut};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -12,9 +12,6 @@ use schema::names::Token;
 use schema::steps::StepEnd;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// What stands between the begin and the last part of an output that is too long to be kept as a whole.
-const CUT_LINE: &str = "\n[the output between is not kept; its last part:]\n";
 
 /// Which lines of the output are wanted.
 #[derive(Debug, Deserialize)]

@@ -8,4 +8,4 @@ pub mod recording;
 mod redaction;
 
 pub use cause::{OwnWords, cause_of};
-pub use redaction::{Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};
+pub use redaction::{CUT_LINE, Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};

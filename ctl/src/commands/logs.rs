@@ -1,17 +1,18 @@
-//! `logs`: the output of steps. Of any host, the last lines of the step that failed or was deferred, from its report;
-//! on the host itself, whatever its agent keeps.
+//! `logs`: the output of steps. Of any host, the last lines of the step that failed or was deferred, from its report, or
+//! the whole output of the step that failed, from a bundle; on the host itself, whatever its agent keeps.
 
 use super::context::{Store, host_of};
+use super::fetched_bundle::{FetchFrom, ReportedFailure};
 use crate::agent::{self, Run, RunOutput};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
+use archive::bundle::{About, FailedRun, RunName};
 use clap::Args;
-use planning::text::rfc3339;
-use schema::codec;
-use schema::keys::Key;
+use planning::fleet::UploadedBundle;
+use planning::text::{clean, rfc3339};
 use schema::names::HostName;
 use schema::records::{LongStep, Report};
 use schema::verdict::{HostVerdict, WaitingOn};
@@ -24,18 +25,21 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 /// Print the output of a step
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Host whose last lines are printed, from its report
+    /// Host whose last lines are printed, from its report; with --from, the whole output
     #[arg(add = completion::hosts(), conflicts_with = "this_host")]
     host: Option<String>,
     /// The runs that the agent of this machine keeps: the one that is running, or the last one
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     this_host: bool,
+    #[command(flatten)]
+    from: FetchFrom,
     #[command(flatten)]
     runs: RunOptions,
 }
 
 /// Which of the runs on this machine.
 #[derive(Debug, Args)]
+#[group(conflicts_with = "from")]
 pub(crate) struct RunOptions {
     /// On this machine: list the runs
     #[arg(long, conflicts_with = "follow")]
@@ -165,7 +169,7 @@ fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failur
     Ok(())
 }
 
-/// Prints the last lines of the step that failed or was deferred.
+/// Prints the last lines of the step that failed or was deferred, or the whole output of the one that failed.
 pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let Some(host) = &options.host else {
         return Err(Failure::usage(anyhow!("name a host, or use --this-host for the runs on this machine")));
@@ -176,31 +180,93 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
             "--list, --step, --run, --attempt, --follow and --whole show what only the host itself keeps; use them on {host}"
         )));
     }
-    let key = Key::Report(host.clone());
-    let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-    let Some(entry) = snapshot.get(&key) else {
-        return Err(Failure::no(format!("host {host} has not reported")));
-    };
-    let report: Report =
-        codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
+    let failure = ReportedFailure::read(host, store).await?;
+    if options.from.is_given() {
+        let bundle = failure.required_bundle(store).await?;
+        return whole(&failure, bundle, (&options.from, store), output);
+    }
+    let report = &failure.report;
     let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
+    // The lines are there, whether or not it can be found out that there are more.
+    let bundle = failure.bundle(store).await.ok().flatten();
     let answer = json!({
         "host": host,
         "phase": phase,
         "step": step,
         "log": report.log,
         "reported_at": rfc3339(report.at),
+        "bundle": bundle.as_ref().map(|bundle| &bundle.link.url),
+        "bundle_host": bundle.as_ref().map(|bundle| &bundle.host),
     });
     if report.log.is_empty() {
-        output::note(&no_log(host, &report));
+        output::note(&no_log(host, report));
     } else if let (Some(phase), Some(step)) = (phase, step) {
         output::note(&format!(
             "{phase} step {step}, reported at {}:",
             rfc3339(report.at).unwrap_or_default()
         ));
     }
+    if let Some(UploadedBundle { host: by, link }) = &bundle {
+        let whose =
+            if by == host { String::new() } else { format!(" of {by}, which failed for the same cause") };
+        output::note(&format!(
+            "the whole output is in the bundle {}{whose}; add --from with the object store of the fleet",
+            clean(&link.url)
+        ));
+    }
     output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
     Ok(Exit::Yes)
+}
+
+/// Prints the whole output of the step that failed, from a bundle.
+fn whole(
+    failure: &ReportedFailure,
+    bundle: UploadedBundle,
+    (from, store): (&FetchFrom, &Store<'_>),
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let object = from.find(bundle, &store.settings.s3)?;
+    // It is removed with everything in it when this ends.
+    let directory = tempfile::tempdir().context("a temporary directory")?;
+    let unpacked = directory.path().join("bundle");
+    let about = object.unpack_into(&unpacked)?;
+    let UploadedBundle { host: by, link } = &object.bundle;
+    let url = clean(&link.url);
+    let run = FailedRun::read(&unpacked).with_context(|| url.clone().into_owned())?;
+    let no_output = |why: &str| {
+        let rest = format!("`orchestrate bundle {}` fetches what it has", failure.host);
+        Failure::no(format!("the bundle {url} of {by} has no output of a step: {why}; {rest}"))
+    };
+    let Some(run) = run else { return Err(no_output("no step ran")) };
+    let log = run.output.as_ref().map_err(|why| no_output(why))?;
+    output::note(&describe(&run, &about));
+    let cause = if *by == failure.host { "" } else { ", which failed for the same cause" };
+    output::note(&format!("from the bundle {url} of {by}{cause}:"));
+    if log.is_empty() {
+        output::note("it printed nothing");
+    }
+    if run.is_cut {
+        output::note("the end of its output may be missing in the bundle");
+    }
+    let answer = json!({
+        "host": failure.host,
+        "phase": run.name.phase,
+        "step": run.name.step,
+        "log": log.lines().collect::<Vec<_>>(),
+        "reported_at": rfc3339(failure.report.at),
+        "bundle": link.url,
+        "bundle_host": by,
+    });
+    output.answer(&answer, |o| log.lines().for_each(|line| o.line(line)));
+    Ok(Exit::Yes)
+}
+
+/// Says which run of a bundle is shown, and how it ended.
+fn describe(run: &FailedRun, about: &About) -> String {
+    let FailedRun { name: RunName { phase, step, .. }, end, .. } = run;
+    let attempt = if about.attempt == 0 { String::new() } else { format!(", attempt {}", about.attempt) };
+    let end = if end.is_empty() { String::new() } else { format!(": {}", clean(end)) };
+    format!("{phase} step {step} of {}{attempt}{end}", about.version)
 }
 
 /// Returns the reason why a report has no log.
@@ -226,6 +292,28 @@ mod tests {
     use schema::steps::{StepEnd, StepPhase};
     use schema::time::{EpochSeconds, Span};
     use schema::verdict::{Failure, HostFailure};
+
+    #[test]
+    fn a_run_of_a_bundle_is_described_as_far_as_it_is_known() {
+        let about = |attempt: u32| -> About {
+            serde_json::from_value(json!({
+                "format": 1, "program": "0.1.0", "host": "h", "version": "v1",
+                "rollout": { "epoch": 1, "revision": 5 }, "attempt": attempt, "failed_at": 0,
+                "cause": { "fingerprint": "f1-0123456789ab", "line": "" },
+            }))
+            .unwrap()
+        };
+        let name = RunName { number: 1, phase: StepPhase::Apply, step: StepName::new("pkg").unwrap() };
+        let run = |end: &str| FailedRun {
+            name: name.clone(),
+            end: end.into(),
+            output: Ok(String::new()),
+            is_cut: false,
+        };
+        let known = describe(&run("exited with code 3"), &about(2));
+        assert_eq!(known, "apply step pkg of v1, attempt 2: exited with code 3");
+        assert_eq!(describe(&run(""), &about(0)), "apply step pkg of v1");
+    }
 
     fn report(verdict: HostVerdict, running_step: Option<LongStep>) -> Report {
         let write_id = schema::names::Token::new("w").unwrap();

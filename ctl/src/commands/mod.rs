@@ -10,6 +10,7 @@ mod discovery_token;
 mod enroll;
 mod events;
 mod failures;
+mod fetched_bundle;
 mod fleet;
 mod freezes;
 mod host_config;

@@ -114,7 +114,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "logs",
         &[
-            ("orchestrate logs web-7", "the output of the step that failed"),
+            ("orchestrate logs web-7", "the last lines of the step that failed"),
+            ("orchestrate logs web-7 --from file:///srv/bundles", "all that it printed, from a bundle"),
             ("orchestrate logs --this-host --follow", "on the host: what the step prints that runs"),
             ("orchestrate logs --this-host --step install --attempt 1", "on the host: an earlier run"),
             ("orchestrate logs --this-host --step install --whole", "on the host: all that the step printed"),

@@ -103,6 +103,7 @@ fn without_an_answer() -> Vec<Row> {
         row("nobody is held", "rolling_upgrade global_disable_puppet", 2, ""),
         row("lint needs no store", SAMPLE_LINT, 0, ""),
         row("no log", "logs web-1", 2, ""),
+        row("no bundle", "logs web-1 --from file:///srv", 2, ""),
         row("no report", "bundle web-1 --from file:///srv", 2, ""),
         row("no retry", "retry web-1", 2, ""),
         row("no store to show", "store show", 2, ""),

@@ -14,8 +14,8 @@ use tests::etcd::Etcd;
 /// Hosts with the last character of their fingerprint and the one that uploaded.
 const HOSTS: [(&str, &str, bool); 3] = [("db-1", "b", false), ("web-1", "a", true), ("web-2", "a", false)];
 
-/// Fills the store with hosts that failed to install version 43.
-fn entries() -> Vec<(String, String)> {
+/// Returns a fleet of hosts that failed to install version 43, with the URL and the digest of the bundle.
+pub(crate) fn entries((url, sha256): (&str, &str)) -> Vec<(String, String)> {
     let live = r#"{"instance":"i","machine_id":"m","boot_id":"b","agent_version":"0.1.0"}"#;
     let mut entries = vec![
         ("/current_version".to_owned(), "43".to_owned()),
@@ -27,8 +27,8 @@ fn entries() -> Vec<(String, String)> {
         let fingerprint = Fingerprint::new(format!("f1-{cause:0>12}")).expect("a fingerprint");
         let (at, version) = (EpochSeconds(1_416_300_000), Version::new("43").ok());
         let link = BundleLink {
-            url: format!("s3://bundles/prod/{host}/1.tar.zst"),
-            sha256: "ab".repeat(32),
+            url: url.to_owned(),
+            sha256: sha256.to_owned(),
             bytes: 7,
             rollout: InstructionOrder { epoch: 3, revision: 2 },
             fingerprint: fingerprint.clone(),
@@ -82,13 +82,23 @@ fn rows() -> Vec<Row> {
         row("the same for programs", "status -o json", 1, "").contains("\"bundle_host\": \"web-1\""),
         row("and while hosts are missing", "verify_hosts -o json --wait 300ms 43 web-2", 1, "")
             .contains("\"bundle_host\": \"web-1\""),
+        row("the last lines, and where the rest is", "logs web-1", 0, "the last line\n")
+            .says("apply step install, reported at 2014-11-18T08:40:00Z:\n")
+            .says("the whole output is in the bundle s3://bundles/prod/web-1/1.tar.zst; add --from with "),
+        row("which may be elsewhere", "logs web-2", 0, "the last line\n")
+            .says("s3://bundles/prod/web-1/1.tar.zst of web-1, which failed for the same cause; add --from"),
+        row("for programs", "logs web-2 -o json", 0, "").contains("\"bundle_host\": \"web-1\""),
+        row("or nowhere", "logs db-1", 0, "the last line\n"),
+        row("nothing else is printed instead", "logs db-1 --from file:///srv/bundles", 1, "")
+            .says("there is no bundle of this failure"),
+        row("an object elsewhere", "logs web-2 --from file:///srv/bundles", 3, "").says("is not below file:///srv/bundles"),
     ]
 }
 
 #[test]
 fn a_bundle_is_named_where_its_cause_is() {
     let etcd = Etcd::single();
-    let entries = entries();
+    let entries = entries(("s3://bundles/prod/web-1/1.tar.zst", &"ab".repeat(32)));
     fill(
         &etcd.store(),
         &entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>(),

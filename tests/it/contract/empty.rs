@@ -87,6 +87,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
             .says("there is no value motd; nothing was changed"),
         row("lint needs no store", SAMPLE_LINT, 0, "").says("kinds of host: 1, errors: 0"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
+        row("no report, no bundle", "logs web-1 --from file:///srv", 1, "").says("has not reported"),
         row("no report", "bundle web-1 --from file:///srv", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
         row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),

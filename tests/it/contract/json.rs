@@ -111,7 +111,7 @@ fn json_is_one_value_in_one_form() {
             0,
             json!({
                 "host": "lost-1", "phase": null, "step": null, "log": ["apply: first", "apply: second"],
-                "reported_at": at,
+                "reported_at": at, "bundle": null, "bundle_host": null,
             }),
         ),
         json_row(

@@ -6,7 +6,7 @@
 //! does not panic and takes at most its time-out plus one second.
 
 mod away;
-mod bundled;
+pub(crate) mod bundled;
 mod empty;
 mod filled;
 pub(crate) mod fleet;

@@ -5,6 +5,7 @@
 mod contents;
 mod digest;
 mod pack;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod unpack;
@@ -15,4 +16,5 @@ pub use contents::{
 };
 pub use digest::Digested;
 pub use pack::BundleWriter;
+pub use runs::{FailedRun, REPORT, RunFile, RunName};
 pub use unpack::{UnpackError, unpack};

@@ -1,6 +1,12 @@
 use super::contents::{ABOUT, CONTENTS};
 use super::*;
-use crate::{Cut, Redactor};
+use crate::{CUT_LINE, Cut, Redactor};
+use schema::codec;
+use schema::names::{StepName, Token};
+use schema::records::Report;
+use schema::steps::{StepEnd, StepPhase};
+use schema::time::EpochSeconds;
+use schema::verdict::{Failure, HostFailure, HostVerdict};
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -226,4 +232,74 @@ fn a_directory_that_exists_is_left_as_it_is() {
     let whole = bundle(&[], &Redactor::default());
     unpack(Cursor::new(whole), directory.path()).unwrap_err();
     assert!(Path::new(&directory.path().join("mine")).exists());
+}
+
+/// Unpacks a bundle with these parts, and returns the run of it that failed.
+fn failed_run(parts: &[(&str, &[u8])]) -> Option<FailedRun> {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("new");
+    unpack(Cursor::new(bundle(parts, &Redactor::default())), &into).unwrap();
+    FailedRun::read(&into).unwrap()
+}
+
+#[test]
+fn the_run_that_failed_is_the_last_one_of_the_step_that_the_report_blames() {
+    let end = StepEnd::Exited { code: 3 };
+    let failure = Failure::of(StepPhase::Apply, StepName::new("b-c").unwrap(), end);
+    let verdict = HostVerdict::Failed(HostFailure { version: None, failure, suspect: true });
+    let report = Report { verdict, ..Report::idle(EpochSeconds(0), Token::new("w").unwrap()) };
+    let report = codec::write(&report);
+    let blaming = ("report.json", report.as_bytes());
+    let runs: [(&str, &[u8]); 4] = [
+        ("steps/09-apply-b-c.end", b"exited with code 3"),
+        ("steps/10-apply-b-c.end", b"exited with code 3"),
+        ("steps/99-apply-a.end", b""),
+        ("steps/100-on_suspect-a.end", b"exited with code 0"),
+    ];
+    let name = |more: &[(&str, &[u8])], runs: &[(&str, &[u8])]| {
+        failed_run(&[more, runs].concat()).map(|run| run.name.to_string())
+    };
+    for (parts, expected) in [
+        (name(&[blaming], &runs), Some("10-apply-b-c")),
+        (name(&[], &runs), Some("100-on_suspect-a")),
+        (name(&[("report.json", b"{")], &runs[..3]), Some("99-apply-a")),
+        (name(&[blaming], &runs[2..]), Some("100-on_suspect-a")),
+        (
+            name(
+                &[blaming],
+                &[("steps/1-other-a.end", b""), ("steps/x-apply-a.end", b""), ("steps/apply", b"")],
+            ),
+            None,
+        ),
+        (name(&[], &[]), None),
+    ] {
+        assert_eq!(parts.as_deref(), expected);
+    }
+}
+
+#[test]
+fn the_output_of_a_run_is_whole_or_says_what_is_missing() {
+    let output = |parts: &[(&str, &[u8])]| {
+        let run =
+            failed_run(&[&[("steps/01-apply-a.end", &b"exited with code 3"[..])], parts].concat()).unwrap();
+        assert_eq!(run.end, "exited with code 3");
+        (run.output, run.is_cut)
+    };
+    let log = ("steps/01-apply-a.log", &b"first\n"[..]);
+    let last = ("steps/01-apply-a.last.log", &b"last\n"[..]);
+    assert_eq!(output(&[log]), (Ok("first\n".into()), false));
+    assert_eq!(output(&[log, last]), (Ok(format!("first\n{CUT_LINE}last\n")), false));
+    assert_eq!(output(&[last]), (Err("the bundle does not say why".into()), false));
+    let long = vec![b'a'; usize::try_from(PART_MAX_BYTES).unwrap() + 1];
+    let (whole, is_cut) = output(&[("steps/01-apply-a.log", &long)]);
+    assert_eq!((whole.unwrap().len() as u64, is_cut), (PART_MAX_BYTES, true));
+    let redactor = Redactor::default();
+    let mut writer = BundleWriter::new(Vec::new(), &about(), &redactor).unwrap();
+    writer.add("steps/01-apply-a.end", &b""[..], Cut::default()).unwrap();
+    writer.leave_out("steps/01-apply-a.log", "the disk is gone");
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("new");
+    unpack(Cursor::new(writer.finish().unwrap()), &into).unwrap();
+    let run = FailedRun::read(&into).unwrap().unwrap();
+    assert_eq!(run.output, Err("the disk is gone".into()));
 }
