@@ -132,7 +132,7 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
             !tail.out.contains("the first line") && tail.out.ends_with("\nerror: no route\n"),
             "{tail:?}"
         );
-        assert!(tail.err.contains("the whole output is in the bundle file:///"), "{tail:?}");
+        assert_eq!(tail.err.contains("the whole output is in the bundle file:///"), host == by, "{tail:?}");
     }
     let answer = fetch("web2", "three", &["--from", &from, "-o", "json"]);
     let answer: Value = serde_json::from_str(&answer.out).expect("JSON");
@@ -193,14 +193,7 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
     check("web1", &["--from", &from], 1, "it has not failed");
 }
 
-/// Returns the number of hosts of the large fleet. `make test-long` has 1,000.
-fn fleet_size() -> usize {
-    std::env::var("ORCHESTRATE_TEST_BUNDLE_HOSTS").map_or(50, |text| text.parse().expect("a number"))
-}
-
 #[test]
-fn many_hosts_that_fail_for_two_causes_upload_two_bundles() {
-    let count = fleet_size();
 fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
     let etcd = Etcd::single();
     let store = etcd.store();
@@ -225,6 +218,7 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
         let (_, sha256, _) = bundle.finish().expect("written").finish();
         for (key, value) in entries((&url, &sha256)) {
             store.put(&key, &value);
+        }
     };
     let check = |line: &str, code: i32, out: &str, err: &[&str]| {
         let mut command = Command::new(binary("orchestrate"));
@@ -237,7 +231,9 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
         assert_eq!((answer.code, answer.out.as_str()), (code, out), "{line}: {answer:?}");
         for part in err {
             assert!(answer.err.contains(&part.replace("@URL", &url)), "{line}: {answer:?}");
+        }
         assert!(files(temporary.path()).is_empty(), "{line}");
+    };
     let end = ("steps/01-apply-install.end", "exited with code 3");
     let log = ("steps/01-apply-install.log", "first\nsteering \u{1b}[2J\nlast\n");
     let whole = "first\nsteering \u{fffd}[2J\nlast\n";
@@ -262,7 +258,15 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
     std::fs::remove_file(&object).expect("removed");
     check("logs web-2 --from @FROM", 1, "", &["@URL does not exist any more"]);
 }
+
+/// Returns the number of hosts of the large fleet. `make test-long` has 1,000.
+fn fleet_size() -> usize {
+    std::env::var("ORCHESTRATE_TEST_BUNDLE_HOSTS").map_or(50, |text| text.parse().expect("a number"))
+}
+
 #[test]
+fn many_hosts_that_fail_for_two_causes_upload_two_bundles() {
+    let count = fleet_size();
     let etcd = Etcd::single();
     let store = etcd.store();
     store.put("/orchestrate/store", LINEAGE);

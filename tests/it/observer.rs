@@ -138,7 +138,10 @@ fn a_rollout_is_shown_as_the_command_shows_it() {
         "observer_notifications_total",
         "observer_notifications_waiting",
         "observer_recorded_revision",
+        "observer_recording_bytes",
+        "observer_recording_failures_total",
         "observer_recording_gaps_total",
+        "observer_recording_waiting_bytes",
     ];
     let documented: BTreeSet<&str> = documented.filter(|name| !without.contains(name)).collect();
     let shown: BTreeSet<&str> = shown.into_iter().filter(|name| !without.contains(name)).collect();

@@ -55,17 +55,22 @@ impl ReportedFailure {
         matches!(self.report.verdict, HostVerdict::Failed(_))
     }
 
-    /// Returns the bundle that the report names, or the newest one of a host that failed for the same cause. The other
-    /// reports are read only if they matter.
-    pub(super) async fn bundle(&self, store: &Store<'_>) -> Result<Option<UploadedBundle>, StoreError> {
+    /// Returns the bundle that the report names, if it is about this failure.
+    pub(super) fn own_bundle(&self) -> Option<UploadedBundle> {
         let Self { host, report, causes } = self;
         // It may have failed for another cause since, of which another host has a bundle.
         let is_of_failure = |cause: &Fingerprint| causes.is_empty() || causes.contains(cause);
-        if let Some(link) = report.bundle.as_ref().filter(|link| is_of_failure(&link.fingerprint)) {
-            return Ok(Some(UploadedBundle { host: host.clone(), link: link.clone() }));
-        }
-        if !self.has_failed() || causes.is_empty() {
-            return Ok(None);
+        let link = report.bundle.clone().filter(|link| is_of_failure(&link.fingerprint))?;
+        Some(UploadedBundle { host: host.clone(), link })
+    }
+
+    /// Returns the bundle that the report names, or the newest one of a host that failed for the same cause. For that, all
+    /// reports are read.
+    async fn bundle(&self, store: &Store<'_>) -> Result<Option<UploadedBundle>, StoreError> {
+        let causes = &self.causes;
+        let own = self.own_bundle();
+        if own.is_some() || !self.has_failed() || causes.is_empty() {
+            return Ok(own);
         }
         let all = store.session.read_all(&[], &[Prefix::Reports], None, store.deadline).await?;
         // A report that cannot be read vouches for nothing.

@@ -187,8 +187,8 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
     }
     let report = &failure.report;
     let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
-    // The lines are there, whether or not it can be found out that there are more.
-    let bundle = failure.bundle(store).await.ok().flatten();
+    // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
+    let bundle = failure.own_bundle();
     let answer = json!({
         "host": host,
         "phase": phase,
@@ -206,11 +206,9 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
             rfc3339(report.at).unwrap_or_default()
         ));
     }
-    if let Some(UploadedBundle { host: by, link }) = &bundle {
-        let whose =
-            if by == host { String::new() } else { format!(" of {by}, which failed for the same cause") };
+    if let Some(UploadedBundle { link, .. }) = &bundle {
         output::note(&format!(
-            "the whole output is in the bundle {}{whose}; add --from with the object store of the fleet",
+            "the whole output is in the bundle {}; add --from with the object store of the fleet",
             clean(&link.url)
         ));
     }

@@ -84,6 +84,9 @@ pub(super) fn recording(
     };
     let place = named.open()?;
     let listed = place.list().map_err(|error| named.unreadable(error))?;
+    if listed.is_empty() {
+        return Err(Failure::no(format!("{} has no segments", named.name)));
+    }
     match verb {
         RecordingVerb::List => list(listed, &place, named, output),
         RecordingVerb::Check => check(listed, &place, named, output),
@@ -140,13 +143,9 @@ fn list(
             "last_at": last_at,
         }));
     }
-    let is_empty = rows.is_empty();
     output.answer(&json!({ "recording": named.name, "recorders": recorders }), |output| {
         output.table(["BRANCH", "RECORDER", "SEGMENTS", "SIZE", "FROM", "TO"], rows);
     });
-    if is_empty {
-        return Err(Failure::no(format!("{} has no segments", named.name)));
-    }
     Ok(Exit::Yes)
 }
 

@@ -85,6 +85,11 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("no value to delete", "values rm motd", 1, "").says("nothing was changed"),
         row("no value as it was", "values set motd hello --if-revision 7", 3, "")
             .says("there is no value motd; nothing was changed"),
+        row("recordings need no store", "recording list --recording @HOST", 1, "").says("has no segments"),
+        row("nothing to check", "recording check --recording @HOST", 1, "").says("has no segments"),
+        row("nothing to remove", "recording prune --older-than 1d --recording @HOST", 1, ""),
+        row("nothing to erase", "recording erase /a --recording @HOST", 1, ""),
+        row("no directory", "recording list --recording @HOST/nowhere", 2, "").says("No such file"),
         row("lint needs no store", SAMPLE_LINT, 0, "").says("kinds of host: 1, errors: 0"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("no report, no bundle", "logs web-1 --from file:///srv", 1, "").says("has not reported"),
