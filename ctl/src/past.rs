@@ -39,6 +39,7 @@ impl S3Settings {
             region: region.as_deref(),
             credentials: credentials.as_deref(),
             ca: cacert.as_deref(),
+            timeout: None,
         };
         written.open()
     }

@@ -2,7 +2,7 @@
 
 use crate::recorder;
 use archive::objects::ObjectStore;
-use archive::recording::{At, Directory, Past, Recording, RecordingError, SegmentName, Source, list_objects};
+use archive::recording::{At, Directory, Past, Recording, SegmentName, Source, list_objects};
 use planning::settings::{ObjectsSettings, RecorderSettings};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,27 +31,35 @@ impl Recorded {
         Self { path: settings.directory.clone(), upload: settings.upload.clone(), listed: Mutex::default() }
     }
 
-    /// Returns what the store held at a moment, and where that is recorded. What the directory does not know is looked for in
-    /// the object store too.
+    /// Returns what the store held at a moment, and where that is recorded: in the directory, and for what is not there in the
+    /// object store.
     ///
     /// # Errors
     /// Returns why nobody can say what the store held, for people.
     pub(crate) fn at(&self, at: &At) -> Result<(Past, String), String> {
         let directory = Directory::new(&self.path);
-        let mut names = directory.names().map_err(|error| error.to_string())?;
-        let place = self.path.display().to_string();
-        match (Recording::new(names.clone()).at(at, &directory), &self.upload) {
-            (Ok(past), _) => Ok((past, place)),
-            (Err(RecordingError::NotRecorded(_)), Some(upload)) => {
-                let store = recorder::open_store(upload).map_err(|error| error.to_string())?;
-                names.extend(self.names_in(&store)?);
-                let names: BTreeSet<SegmentName> = names.into_iter().collect();
-                let past = Recording::new(names).at(at, &Both { directory, store });
-                past.map(|past| (past, format!("{place} and {}", upload.to)))
-                    .map_err(|error| error.to_string())
+        let mut names: BTreeSet<SegmentName> =
+            directory.names().map_err(|error| error.to_string())?.into_iter().collect();
+        let mut place = self.path.display().to_string();
+        let Some(upload) = &self.upload else {
+            let past = Recording::new(names).at(at, &directory).map_err(|error| error.to_string())?;
+            return Ok((past, place));
+        };
+        let store = recorder::open_store(upload).map_err(|error| error.to_string());
+        // Another history that has the same revision may be in the object store alone.
+        let more = store.and_then(|store| Ok((self.names_in(&store)?, store)));
+        let found = match more {
+            Ok((more, store)) => {
+                names.extend(more);
+                place = format!("{place} and {}", upload.to);
+                Recording::new(names).at(at, &Both { directory, store })
             }
-            (Err(error), _) => Err(error.to_string()),
-        }
+            Err(error) => {
+                tracing::warn!(%error, "the object store of the recording cannot be read; its directory answers alone");
+                Recording::new(names).at(at, &directory)
+            }
+        };
+        found.map(|past| (past, place)).map_err(|error| error.to_string())
     }
 
     fn names_in(&self, store: &ObjectStore) -> Result<Vec<SegmentName>, String> {

@@ -115,6 +115,8 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     wait::until("the host is at version 1", verified, || machine.describe());
 
     the_observer_shows_the_host(&machine, &host);
+    a_bundle_has_the_journal_without_secrets(&machine, &host);
+    wait::until("the host is at version 1 again", verified, || machine.describe());
 
     // After an upgrade the site's changes remain, and the new program runs.
     machine.run(&["sh", "-c", "echo 'role = \"web\"' | cat - /etc/orchestrate/agent.toml > /root/t && cp /root/t /etc/orchestrate/agent.toml"]);
@@ -183,6 +185,42 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
         .filter(|l| !l.starts_with("/var/log/") && !l.starts_with("/run/") && !l.starts_with("/tmp/"))
         .collect();
     assert_eq!(left, Vec::<&str>::new());
+}
+
+/// Lets a step fail that writes its secret into the journal of the unit, and leads the host back.
+fn a_bundle_has_the_journal_without_secrets(machine: &Machine, host: &str) {
+    const OBJECTS: &str = "/var/lib/orchestrate/objects";
+    let settings = "/etc/orchestrate/agent.d/60-failing.toml";
+    machine.run(&["mkdir", OBJECTS]);
+    machine.write(
+        "/root/install",
+        "#!/bin/sh\n[ \"$ORCHESTRATE_STEP_VERSION\" = 1 ] && exit 0\n\
+         echo \"the password is $DB_PASSWORD\" | systemd-cat\necho 'error: no route'; exit 3\n",
+    );
+    machine.write(
+        settings,
+        &format!(
+            "[environment]\nDB_PASSWORD = \"canary-77-long\"\n[bundles]\nto = \"file://{OBJECTS}\"\nspread = \"0s\"\n\
+             [[apply]]\nname = \"install\"\ncommand = [\"/bin/sh\", \"/root/install\"]\n"
+        ),
+    );
+    machine.run(&["systemctl", "restart", UNIT]);
+    machine.run(&["orchestrate", "trigger_update", "2"]);
+    let from = format!("file://{OBJECTS}");
+    let fetch = ["orchestrate", "bundle", host, "--from", &from, "--into", "/root/bundle"];
+    let fetched = || machine.try_run(&fetch).filter(|result| result.0);
+    wait::until("the bundle of the failure is there", fetched, || {
+        format!("{:?}\n{}", machine.try_run(&fetch), machine.describe())
+    });
+    let journal = machine.run(&["cat", "/root/bundle/journal.log"]);
+    assert!(journal.contains("the password is ***"), "{journal}");
+    let whole = machine.run(&["journalctl", "--unit", UNIT]);
+    assert!(whole.contains("canary-77-long"), "the journal itself has the secret: {whole}");
+    let found = machine.run(&["sh", "-c", "grep -r canary /root/bundle || true"]);
+    assert_eq!(found, "");
+    machine.run(&["rm", "-r", settings, "/root/install", "/root/bundle", OBJECTS]);
+    machine.run(&["systemctl", "restart", UNIT]);
+    machine.run(&["orchestrate", "trigger_update", "1"]);
 }
 
 /// Installs the observer, which follows the store of the machine as a user of its own.

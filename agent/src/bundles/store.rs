@@ -17,6 +17,7 @@ pub(super) fn open(settings: &BundlesSettings) -> Result<ObjectStore, ConfigErro
         region: region.as_deref(),
         credentials: credentials.as_deref(),
         ca: cacert.as_deref(),
+        timeout: None,
     };
     written.open()
 }

@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::output;
 use crate::past::PastQuestion;
 use archive::recording::{At, Past, RecordedEntry, Recording, RecordingPlace, SegmentName};
-use planning::fleet::views::{KeyChange, PastEvent, host_changes};
+use planning::fleet::views::{KeyChange, PastEvent, host_changes, tells_of_hosts};
 use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) fn host_changes_since(
     let recording = &question.recording;
     let (past, names, place) = find(question)?;
     let from = since.0.saturating_mul(1000);
-    let Some(history) = Recording::new(names).history(from, &past.moment, &place) else {
+    let Some(history) = Recording::new(names).history(from, &past.moment, tells_of_hosts, &place) else {
         return Err(recording.unreadable("no recorder knows what was before the moment"));
     };
     history.gaps.iter().for_each(|gap| output::warn(gap));

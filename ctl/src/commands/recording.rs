@@ -236,18 +236,19 @@ fn erase_values(
     let mark = Erased { at: now_millis(), what: options.what() };
     let (mut rewritten, mut left) = (Vec::new(), Vec::new());
     for ListedSegment { name, .. } in &listed {
-        let bytes = place.load(name).map_err(|error| named.unreadable(format!("{name}: {error}")))?;
-        match erase(&bytes, |key| options.includes(key), &mark) {
-            Ok(None) => {}
-            Ok(Some(bytes)) => {
-                if !options.dry_run {
-                    place
-                        .replace(name, &bytes)
-                        .map_err(|error| named.unreadable(format!("{name}: {error}")))?;
-                }
-                rewritten.push(name.to_string());
+        // One that cannot be read or written keeps no value in the others.
+        let erased = place.load(name).map_err(|why| format!("it may have values: {why}")).and_then(|bytes| {
+            let erased =
+                erase(&bytes, |key| options.includes(key), &mark).map_err(|error| why_left(&error))?;
+            if let Some(bytes) = erased.as_ref().filter(|_| !options.dry_run) {
+                place.replace(name, bytes).map_err(|why| format!("it has values: {why}"))?;
             }
-            Err(error) => left.push((name.to_string(), why_left(&error))),
+            Ok(erased.is_some())
+        });
+        match erased {
+            Ok(true) => rewritten.push(name.to_string()),
+            Ok(false) => {}
+            Err(why) => left.push((name.to_string(), why)),
         }
     }
     let shown = left.iter().map(|(name, why)| json!({ "segment": name, "message": why }));

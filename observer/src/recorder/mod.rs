@@ -67,6 +67,7 @@ pub(crate) fn start(
         tidied_at: None,
         tidied_from: u64::MAX,
         is_crowded: false,
+        cannot_tidy: false,
         uploader: None,
     };
     let thread =
@@ -93,6 +94,8 @@ struct Recorder {
     tidied_from: u64,
     /// True if it was logged that segments go before they are old.
     is_crowded: bool,
+    /// True if it was logged that segments cannot be removed.
+    cannot_tidy: bool,
     /// Its thread ends when this is dropped. It is not waited for: an upload may take a minute, and goes on at the next start.
     uploader: Option<Sender<()>>,
 }
@@ -169,9 +172,11 @@ impl Recorder {
         let found = place.branch_of(identity, &snapshot, is_restored, between.by)?;
         self.latest = self.latest.max(latest);
         let gap = gap.or_else(|| found.has_earlier.then(|| "the recorder did not run".to_owned()));
-        let failure = self.failing_because.take().map(|why| format!("it could not be written: {why}"));
+        let failure = self.failing_because.as_ref().map(|why| format!("it could not be written: {why}"));
         let gap = failure.or(gap).filter(|_| !found.continues);
         let revision = snapshot.revision;
+        self.create(&found, (between, gap.clone()), &snapshot)?;
+        self.failing_because = None;
         match &gap {
             Some(why) => {
                 self.metrics.gaps.inc();
@@ -179,7 +184,7 @@ impl Recorder {
             }
             None => tracing::info!(revision, "recording the store"),
         }
-        self.create(&found, (between, gap), &snapshot)
+        Ok(())
     }
 
     /// Returns the directory, which is opened first if it was not yet.
@@ -281,7 +286,17 @@ impl Recorder {
     /// Removes what is kept no longer. If what waits for its upload takes all room, nothing more is recorded.
     fn tidy(&mut self) -> io::Result<()> {
         let Some(place) = &self.place else { return Ok(()) };
-        let tidying = place.tidy()?;
+        let (tidying, failed) = match place.tidy() {
+            Ok((tidying, failed)) => (Some(tidying), failed),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        // Recording goes on, and what cannot be removed is tried again.
+        let is_new = failed.is_some() && !self.cannot_tidy;
+        self.cannot_tidy = failed.is_some();
+        if let Some(error) = failed.filter(|_| is_new) {
+            tracing::warn!(%error, "old segments of the recording cannot be removed");
+        }
+        let Some(tidying) = tidying else { return Ok(()) };
         self.metrics.bytes.set(i64::try_from(tidying.bytes).unwrap_or(i64::MAX));
         let room = self.settings.max_bytes.saturating_sub(tidying.bytes).max(TIDY_MIN_BYTES);
         self.tidied_from = self.open.as_ref().map_or(0, |open| open.writer.written()) + room;

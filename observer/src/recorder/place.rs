@@ -33,7 +33,8 @@ struct Identity {
 pub(super) struct Place {
     directory: Directory,
     bounds: Bounds,
-    uploads: bool,
+    /// The URL of the object store; `None` if segments are not uploaded.
+    upload_to: Option<String>,
     recorder: Token,
     key: Vec<u8>,
 }
@@ -58,7 +59,13 @@ impl Place {
         let Identity { recorder, key } = identity(&state_directory.join("recorder.json"))?;
         let key = STANDARD_NO_PAD.decode(key).context("the key of the recorder")?;
         let bounds = Bounds { keep: *keep, max_bytes: *max_bytes };
-        Ok(Self { directory: Directory::new(directory), bounds, uploads: upload.is_some(), recorder, key })
+        Ok(Self {
+            directory: Directory::new(directory),
+            bounds,
+            upload_to: upload.as_ref().map(|upload| upload.to.clone()),
+            recorder,
+            key,
+        })
     }
 
     pub(super) fn directory(&self) -> &Directory {
@@ -89,7 +96,7 @@ impl Place {
     fn own_names(&self) -> io::Result<Vec<SegmentName>> {
         let names = self.directory.names()?.into_iter();
         let mut own: Vec<SegmentName> = names.filter(|name| name.recorder == self.recorder).collect();
-        own.sort_by_key(|name| name.begun);
+        own.sort_by_key(|name| (name.begun, name.revision));
         Ok(own)
     }
 
@@ -111,8 +118,10 @@ impl Place {
         }
         let bytes = self.directory.load(name).map_err(io::Error::other)?;
         match Segment::rebuild(&bytes) {
-            Some(rebuilt) => self.directory.replace(name, &rebuilt),
-            None if Segment::read(&bytes) == Err(SegmentError::Unfinished) => self.directory.remove(name),
+            Some(rebuilt) => self.directory.replace(name, &rebuilt).map_err(io::Error::other),
+            None if Segment::read(&bytes) == Err(SegmentError::Unfinished) => {
+                self.directory.remove(name).map_err(io::Error::other)
+            }
             None => Ok(()),
         }
     }
@@ -134,7 +143,7 @@ impl Place {
         let names = self.directory.names()?.into_iter();
         let names = names.filter(|name| name.branch.lineage == lineage && name.branch.epoch == epoch);
         let mut names: Vec<SegmentName> = names.collect();
-        names.sort_by_key(|name| name.begun);
+        names.sort_by_key(|name| (name.begun, name.revision));
         let Some(newest) = names.last().map(|name| name.branch.clone()) else {
             let branch = of(token(FIRST_BRANCH)?);
             return Ok(FoundBranch { branch, continues: false, restored: false, has_earlier: false });
@@ -183,21 +192,23 @@ impl Place {
         segment.map_or(0, |segment| segment.last_time())
     }
 
-    /// Removes own segments that are old, or for which there is no room. Returns how much remains.
-    pub(super) fn tidy(&self) -> io::Result<Tidying> {
+    /// Removes own segments that are old, or for which there is no room. Returns how much remains, and why one could not be
+    /// removed.
+    pub(super) fn tidy(&self) -> io::Result<(Tidying, Option<String>)> {
         let listed =
             self.directory.list()?.into_iter().filter(|listed| listed.name.recorder == self.recorder);
         let own = listed.map(|listed| {
-            let is_uploaded = self.uploads && self.directory.is_uploaded(&listed.name);
+            let to = self.upload_to.as_ref();
+            let is_uploaded = to.is_some_and(|to| self.directory.is_uploaded(&listed.name, to));
             OwnSegment { listed, is_uploaded }
         });
-        let tidying = self.bounds.tidy(own.collect(), self.uploads, now_millis());
-        tidying
-            .expired
-            .iter()
-            .chain(&tidying.crowded_out)
-            .try_for_each(|name| self.directory.remove(name))?;
-        Ok(tidying)
+        let tidying = self.bounds.tidy(own.collect(), self.upload_to.is_some(), now_millis());
+        // One that cannot be removed keeps none of the others.
+        let mut failed = None;
+        for name in tidying.expired.iter().chain(&tidying.crowded_out) {
+            failed = self.directory.remove(name).err().or(failed);
+        }
+        Ok((tidying, failed))
     }
 }
 
@@ -310,6 +321,36 @@ mod tests {
     }
 
     #[test]
+    fn values_that_were_erased_from_an_event_are_no_other_history() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = open(directory.path(), "one");
+        let event = |from: &str| {
+            let key = format!("{}1-a", schema::keys::Prefix::Events);
+            let value =
+                format!(r#"{{"format":1,"by":"ann","client":"c","verb":"v","what":"/a","from":"{from}"}}"#);
+            let mut snapshot = snapshot(9, "a");
+            let entry = Entry { value: value.into(), ..snapshot.entries["/a"].clone() };
+            snapshot.entries.insert(key, entry);
+            snapshot
+        };
+        let branch = Branch { lineage: token("l"), epoch: 1, branch: token("0") };
+        let name = record(&place, &branch, 1000, &event("a-secret"));
+        let bytes = place.directory.load(&name).unwrap();
+        let mark = archive::recording::Erased { at: 0, what: "the values of /a".into() };
+        let erased =
+            archive::recording::erase(&bytes, |key| key == "/a", &mark).unwrap().expect("it had some");
+        place.directory.replace(&name, &erased).unwrap();
+        let found = |snapshot: &KeySnapshot| {
+            place.branch_of(Some((token("l"), 1)), snapshot, false, 77).unwrap().branch.branch.to_string()
+        };
+        assert_eq!(found(&event("a-secret")), "0");
+        let mut other = event("a-secret");
+        let entry = other.entries.values_mut().next_back().expect("the event");
+        entry.value = String::from_utf8(entry.value.clone()).unwrap().replace("ann", "bob").into();
+        assert_eq!(found(&other), "77", "by somebody else it is another event");
+    }
+
+    #[test]
     fn what_a_dead_recorder_left_is_closed() {
         let directory = tempfile::tempdir().unwrap();
         let place = open(directory.path(), "one");
@@ -341,11 +382,17 @@ mod tests {
         let begun = [90, 70, 50, 30].map(|age| now - age * 1000);
         let names = begun.map(|at| record(&place, &branch, at, &snapshot(at / 1000, "a")));
         let of_other = record(&other, &branch, 10_000, &snapshot(10, "a"));
-        place.directory.note_uploaded(&names[0]).unwrap();
-        assert!(place.directory.is_uploaded(&names[0]) && !place.directory.is_uploaded(&names[1]));
-        let tidying = place.tidy().unwrap();
+        place.directory.note_uploaded(&names[0], "s3://b").unwrap();
+        assert!(
+            place.directory.is_uploaded(&names[0], "s3://b")
+                && !place.directory.is_uploaded(&names[0], "s3://c")
+        );
+        let (tidying, failed) = place.tidy().unwrap();
+        assert_eq!(failed, None);
         assert_eq!((&tidying.expired[..], &tidying.crowded_out[..]), (&names[..1], &[][..]));
         assert_eq!(place.own_names().unwrap(), names[1..]);
-        assert!(place.directory.path_of(&of_other).exists() && !place.directory.is_uploaded(&names[0]));
+        assert!(
+            place.directory.path_of(&of_other).exists() && !place.directory.is_uploaded(&names[0], "s3://b")
+        );
     }
 }

@@ -42,7 +42,8 @@ impl Bounds {
     /// Decides about the segments of one recorder, which `uploads` them or does not. No hole appears: without an object store
     /// the oldest ones go first, and with one only what is in it makes room. The last segment stays, because it may still grow.
     pub(super) fn tidy(&self, mut own: Vec<OwnSegment>, uploads: bool, now: i64) -> Tidying {
-        own.sort_by_key(|segment| segment.listed.name.begun);
+        // A clock that goes back makes equal times.
+        own.sort_by_key(|segment| (segment.listed.name.begun, segment.listed.name.revision));
         let recording = Recording::new(own.iter().map(|segment| segment.listed.name.clone()));
         let expired = recording.ended_before(self.oldest(now));
         own.retain(|segment| !expired.contains(&segment.listed.name));

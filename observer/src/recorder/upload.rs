@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time until a store that failed is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// Longest time for one request. A segment has some 10 MiB, and links may be slow.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Time between two looks for objects that are kept no longer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
@@ -34,6 +36,7 @@ pub(crate) fn open(settings: &ObjectsSettings) -> Result<ObjectStore, ConfigErro
         region: region.as_deref(),
         credentials: credentials.as_deref(),
         ca: cacert.as_deref(),
+        timeout: Some(UPLOAD_TIMEOUT),
     };
     written.open()
 }
@@ -85,9 +88,10 @@ impl Uploader {
         };
         let mut waiting = self.directory.list().map_err(|error| error.to_string())?;
         waiting.retain(|segment| {
-            segment.name.recorder == self.recorder && !self.directory.is_uploaded(&segment.name)
+            segment.name.recorder == self.recorder
+                && !self.directory.is_uploaded(&segment.name, &self.settings.to)
         });
-        waiting.sort_by_key(|segment| segment.name.begun);
+        waiting.sort_by_key(|segment| (segment.name.begun, segment.name.revision));
         let mut left = waiting.iter().map(|segment| segment.bytes).sum::<u64>();
         self.show_waiting(left);
         for ListedSegment { name, bytes } in waiting {
@@ -97,8 +101,11 @@ impl Uploader {
             }
         }
         if pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_INTERVAL) {
-            self.prune(store)?;
             *pruned_at = Some(Instant::now());
+            // That objects stay too long keeps nothing from being uploaded.
+            if let Err(error) = self.prune(store) {
+                tracing::warn!(%error, "old segments of the recording cannot be removed from the object store");
+            }
         }
         Ok(())
     }
@@ -121,7 +128,7 @@ impl Uploader {
         let object = object_name(name).map_err(|error| format!("{name}: {error}"))?;
         // Nobody else creates objects of this recorder, so one that exists is this one.
         store.create_file(&object, &file).map_err(|error| error.to_string())?;
-        self.directory.note_uploaded(name).map_err(failed)?;
+        self.directory.note_uploaded(name, &self.settings.to).map_err(failed)?;
         Ok(true)
     }
 

@@ -19,7 +19,7 @@ pub enum Created {
 
 /// What an object is to hold.
 #[derive(Clone, Copy)]
-pub(super) enum Content<'a> {
+pub(crate) enum Content<'a> {
     Bytes(&'a [u8]),
     /// A file from its beginning. Its position is neither used nor changed, so that an upload can begin again.
     File {

@@ -7,6 +7,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 
 /// A directory with objects. It has to exist: if it were created, objects would get below the mount point of a file system
 /// that is not mounted.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     root: PathBuf,
 }
 
@@ -33,7 +34,7 @@ enum Missing {
 }
 
 impl Directory {
-    pub(super) fn new(root: PathBuf) -> Self {
+    pub(crate) fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
@@ -64,15 +65,25 @@ impl Directory {
         created
     }
 
-    /// Stores an object, also in the place of another one.
-    pub(super) fn replace(&self, name: &ObjectName, content: Content) -> Result<(), ObjectProblem> {
+    /// Stores an object, also in the place of another one, whose owner and permissions it gets then: an operator may be
+    /// another user than those who read it.
+    pub(crate) fn replace(&self, name: &ObjectName, content: Content) -> Result<(), ObjectProblem> {
         let (_, last) = name.parts();
         let Some(parent) = self.parent(name, Missing::Create)? else {
             return Err(of(name.as_str(), Errno::NOENT));
         };
-        is_object(parent.as_fd(), name)?;
+        let before = match is_object(parent.as_fd(), name)? {
+            true => rustix::fs::statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW).ok(),
+            false => None,
+        };
         let (temporary, file) = new_file(parent.as_fd())?;
-        let replaced = write(file, content).and_then(|_| {
+        let replaced = write(file, content).and_then(|file| {
+            if let Some(before) = before {
+                let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+                rustix::fs::fchown(&file, Some(user), Some(group))
+                    .and_then(|()| rustix::fs::fchmod(&file, Mode::from_raw_mode(before.st_mode)))
+                    .map_err(|errno| of(name.as_str(), errno))?;
+            }
             rustix::fs::renameat(&parent, &temporary, &parent, last).map_err(|errno| of(name.as_str(), errno))
         });
         if replaced.is_err() {
@@ -83,7 +94,7 @@ impl Directory {
     }
 
     /// Removes an object, if it is there.
-    pub(super) fn remove(&self, name: &ObjectName) -> Result<(), ObjectProblem> {
+    pub(crate) fn remove(&self, name: &ObjectName) -> Result<(), ObjectProblem> {
         let Some(parent) = self.parent(name, Missing::Leave)? else { return Ok(()) };
         if !is_object(parent.as_fd(), name)? {
             return Ok(());

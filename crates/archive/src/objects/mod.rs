@@ -15,7 +15,9 @@ mod url;
 mod written;
 
 pub use config::{Credentials, CredentialsError, DEFAULT_REGION, ObjectStoreConfig};
+pub(crate) use copying::Content;
 pub use copying::Created;
+pub(crate) use directory::Directory;
 pub use error::{ObjectError, ObjectProblem, Operation};
 pub use name::{ListedObject, NAME_MAX_BYTES, NameError, ObjectName};
 pub use store::ObjectStore;

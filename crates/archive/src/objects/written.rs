@@ -5,6 +5,7 @@ use super::error::ObjectError;
 use super::store::ObjectStore;
 use super::url::UrlError;
 use std::path::Path;
+use std::time::Duration;
 
 /// The settings of an object store as a person writes them.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +20,8 @@ pub struct WrittenConfig<'a> {
     pub credentials: Option<&'a Path>,
     /// [`ObjectStoreConfig::ca`].
     pub ca: Option<&'a Path>,
+    /// [`ObjectStoreConfig::timeout`]; one minute if it is not given.
+    pub timeout: Option<Duration>,
 }
 
 /// Which written setting cannot be used.
@@ -42,12 +45,14 @@ impl WrittenConfig<'_> {
     /// Returns an error if a setting cannot be used, or a file cannot be read.
     pub fn open(self) -> Result<ObjectStore, ConfigError> {
         let credentials = self.credentials.map(Credentials::read_file).transpose()?;
+        let default = ObjectStoreConfig::new(self.url.parse()?);
         let config = ObjectStoreConfig {
             endpoint: self.endpoint.map(str::to_owned),
             region: self.region.unwrap_or(DEFAULT_REGION).to_owned(),
             credentials,
             ca: self.ca.map(Path::to_owned),
-            ..ObjectStoreConfig::new(self.url.parse()?)
+            timeout: self.timeout.unwrap_or(default.timeout),
+            ..default
         };
         Ok(ObjectStore::open(config)?)
     }

@@ -1,10 +1,11 @@
 //! Recordings in a directory.
 
-use super::name::{ListedSegment, SegmentName};
+use super::name::{ListedSegment, SegmentName, object_name};
 use super::past::Source;
+use crate::objects::{self, Content, ObjectName};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Largest segment that is read, in bytes. Recorders close segments much earlier.
@@ -54,55 +55,44 @@ impl Directory {
         self.names()?.into_iter().filter_map(|name| length(name).transpose()).collect()
     }
 
-    /// Writes a segment in the place of one that is there. Others see one or the other as a whole.
+    /// Writes a segment in the place of one that is there, and keeps its owner. Others see one or the other as a whole. No
+    /// symbolic link is followed: root may run this in the directory of another user.
     ///
     /// # Errors
-    /// Returns the error of the file.
-    pub fn replace(&self, name: &SegmentName, bytes: &[u8]) -> io::Result<()> {
-        let path = self.path_of(name);
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        // It keeps its owner: an operator is another user than the recorder.
-        let owner = fs::metadata(&path)?;
-        let written = fchown(&file, Some(owner.uid()), Some(owner.gid()))
-            .and_then(|()| file.write_all(bytes))
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&new, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+    /// Returns why it cannot be written, for people.
+    pub fn replace(&self, name: &SegmentName, bytes: &[u8]) -> Result<(), String> {
+        let object = object_name(name).map_err(|error| error.to_string())?;
+        let replaced = objects::Directory::new(self.root.clone()).replace(&object, Content::Bytes(bytes));
+        replaced.map_err(|problem| problem.to_string())
     }
 
-    /// Removes a segment. It is no error if it is not there.
+    /// Removes a segment, and the mark that it is uploaded. It is no error if they are not there.
     ///
     /// # Errors
-    /// Returns the error of the file.
-    pub fn remove(&self, name: &SegmentName) -> io::Result<()> {
+    /// Returns why it cannot be removed, for people.
+    pub fn remove(&self, name: &SegmentName) -> Result<(), String> {
+        let directory = objects::Directory::new(self.root.clone());
+        let object = object_name(name).map_err(|error| error.to_string())?;
+        directory.remove(&object).map_err(|problem| problem.to_string())?;
         // The mark goes last: a mark alone says nothing.
-        [self.path_of(name), self.mark_of(name)].iter().try_for_each(|path| match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        })
+        let mark = format!("{}uploaded", name.to_string().trim_end_matches("rec")).parse::<ObjectName>();
+        let mark = mark.map_err(|error| error.to_string())?;
+        directory.remove(&mark).map_err(|problem| problem.to_string())
     }
 
-    /// Notes that a segment is in the object store too.
+    /// Notes that a segment is in the object store with this URL too.
     ///
     /// # Errors
     /// Returns the error of the file.
-    pub fn note_uploaded(&self, name: &SegmentName) -> io::Result<()> {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(self.mark_of(name))
-            .map(drop)
+    pub fn note_uploaded(&self, name: &SegmentName, url: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new();
+        file.write(true).create(true).truncate(true).mode(0o600);
+        file.open(self.mark_of(name))?.write_all(url.as_bytes())
     }
 
-    /// True if it was noted that a segment is in the object store too.
-    pub fn is_uploaded(&self, name: &SegmentName) -> bool {
-        self.mark_of(name).exists()
+    /// True if it was noted that a segment is in the object store with this URL too.
+    pub fn is_uploaded(&self, name: &SegmentName, url: &str) -> bool {
+        fs::read(self.mark_of(name)).is_ok_and(|noted| noted == url.as_bytes())
     }
 
     fn mark_of(&self, name: &SegmentName) -> PathBuf {

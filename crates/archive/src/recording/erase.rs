@@ -3,7 +3,7 @@
 use super::error::SegmentError;
 use super::frame::{BEGIN, END, FRAME_MAX_BYTES, Kind, frame, read};
 use super::line::{Erased, FrameLine, Hidden};
-use super::segment::{ERASED, Segment, lines_of};
+use super::segment::{ERASED, EVENT_VALUES, Segment, lines_of};
 use schema::keys::Prefix;
 use serde_json::{Map, Value, json};
 use std::io;
@@ -112,7 +112,7 @@ impl<F: Fn(&str) -> bool> Eraser<F> {
             return 0;
         }
         let mut count = 0;
-        for field in ["from", "to"] {
+        for field in EVENT_VALUES {
             if let Some(value) = event.get_mut(field).filter(|value| !value.is_null() && *value != ERASED) {
                 *value = ERASED.into();
                 count += 1;

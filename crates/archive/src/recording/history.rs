@@ -1,9 +1,8 @@
 //! What changed in the store before a moment.
 
 use super::at::time_text;
-use super::line::Between;
+use super::line::{Between, Erased};
 use super::moment::Moment;
-use super::name::SegmentName;
 use super::past::{Recording, Source, load};
 use super::segment::{Change, RecordedEntry, Segment, Step};
 use std::collections::BTreeMap;
@@ -20,51 +19,43 @@ pub struct History {
 }
 
 impl Recording {
-    /// Returns what changed from a time, in milliseconds since 1970, to a moment. Of the recorders that know the moment, the one
-    /// with the fewest gaps tells. Returns `None` if no one knows it.
-    pub fn history(&self, from: i64, moment: &Moment, source: &impl Source) -> Option<History> {
+    /// Returns what changed about some keys from a time, in milliseconds since 1970, to a moment. Of the recorders that know
+    /// the moment, one that knows the time as well tells, and of several the one with the fewest gaps. Returns `None` if no one
+    /// knows the moment. One segment is in memory at a time.
+    pub fn history(
+        &self,
+        from: i64,
+        moment: &Moment,
+        is_wanted: impl Fn(&str) -> bool,
+        source: &impl Source,
+    ) -> Option<History> {
         let of_branch = self.recorders().filter(|(branch, ..)| **branch == moment.branch);
         let histories = of_branch.filter_map(|(_, _, names)| {
-            let mut teller = Teller::new(from);
-            for segment in segments(names, from, moment, source)? {
-                match segment {
-                    Ok(segment) => teller.tell(&segment, moment.revision),
+            let mut teller = Teller::new(from, &is_wanted);
+            let later = names.partition_point(|name| name.revision <= moment.revision);
+            let known = names.partition_point(|name| name.begun <= from);
+            for name in names.get(known.saturating_sub(1).min(later)..later)? {
+                match load(name, source) {
+                    Ok(Some(segment)) => teller.tell(segment, moment.revision),
+                    // It was just begun and says nothing.
+                    Ok(None) => {}
                     Err(why) => teller.history.gaps.push(why),
                 }
             }
-            Some(teller.finish())
+            teller.finish(moment.revision)
         });
-        histories.min_by_key(|history| history.gaps.len())
+        histories
+            .min_by_key(|(begins_late, history)| (*begins_late, history.gaps.len()))
+            .map(|(_, found)| found)
     }
-}
-
-/// Returns the segments of one recorder from the one that knows the time, or the first one, to the one that knows the moment.
-fn segments(
-    names: &[SegmentName],
-    from: i64,
-    moment: &Moment,
-    source: &impl Source,
-) -> Option<Vec<Result<Segment, String>>> {
-    let mut found: Vec<Result<Segment, String>> = Vec::new();
-    for name in names.iter().filter(|name| name.revision <= moment.revision).rev() {
-        // One that cannot be read is a gap; one that was just begun says nothing.
-        let Some(loaded) = load(name, source).transpose() else { continue };
-        if found.is_empty() && loaded.as_ref().is_ok_and(|last| last.last_revision() < moment.revision) {
-            return None;
-        }
-        let is_first = loaded.as_ref().is_ok_and(|segment| segment.header.between.by <= from);
-        found.push(loaded);
-        if is_first {
-            break;
-        }
-    }
-    found.reverse();
-    found.last()?.is_ok().then_some(found)
 }
 
 /// Puts the segments of one recorder together.
-struct Teller {
+struct Teller<'a> {
     from: i64,
+    is_wanted: &'a dyn Fn(&str) -> bool,
+    /// True if nothing is known of the time at which it should begin.
+    begins_late: bool,
     /// All keys so far.
     state: BTreeMap<String, RecordedEntry>,
     /// The revision and the time up to which the segments before went; `None` before the first one.
@@ -74,20 +65,34 @@ struct Teller {
     history: History,
 }
 
-impl Teller {
-    fn new(from: i64) -> Self {
+impl<'a> Teller<'a> {
+    fn new(from: i64, is_wanted: &'a dyn Fn(&str) -> bool) -> Self {
         let history = History { keys: BTreeMap::new(), steps: Vec::new(), gaps: Vec::new() };
-        Self { from, state: BTreeMap::new(), ended: None, has_begun: false, history }
+        Self {
+            from,
+            is_wanted,
+            begins_late: false,
+            state: BTreeMap::new(),
+            ended: None,
+            has_begun: false,
+            history,
+        }
     }
 
     /// Goes on with a segment, up to a revision.
-    fn tell(&mut self, segment: &Segment, last: i64) {
-        let Segment { header, keys, steps, .. } = segment;
+    fn tell(&mut self, segment: Segment, last: i64) {
+        let ended = (segment.last_revision(), segment.last_time());
+        let Segment { header, mut keys, steps, .. } = segment;
+        keys.retain(|key, _| (self.is_wanted)(key));
         let (begin, by) = (header.revision, header.between.by);
+        for Erased { at, what } in &header.erased {
+            self.history.gaps.push(format!("erased at {}: {what}", time_text(*at)));
+        }
         match self.ended {
             None => {
-                self.state.clone_from(keys);
+                self.state = keys;
                 if by > self.from {
+                    self.begins_late = true;
                     self.history.gaps.push(format!("nothing is recorded before {}", time_text(by)));
                 }
             }
@@ -97,15 +102,19 @@ impl Teller {
                     let what = "only the difference is known";
                     self.history.gaps.push(format!("between the revisions {end} and {begin} {what}{why}"));
                 }
-                let changes = difference(&self.state, keys);
+                let changes = difference(&self.state, &keys);
                 let between = Between { after: Some(at), by };
                 self.add(Step { revision: begin, between, afterwards: true, changes });
             }
             Some(_) => {}
         }
-        let steps = steps.iter().take_while(|step| step.revision <= last);
-        steps.filter(|step| !step.changes.is_empty()).for_each(|step| self.add(step.clone()));
-        self.ended = Some((segment.last_revision(), segment.last_time()));
+        for mut step in steps.into_iter().take_while(|step| step.revision <= last) {
+            step.changes.retain(|(key, _)| (self.is_wanted)(key));
+            if !step.changes.is_empty() {
+                self.add(step);
+            }
+        }
+        self.ended = Some(ended);
     }
 
     fn add(&mut self, step: Step) {
@@ -124,11 +133,13 @@ impl Teller {
         }
     }
 
-    fn finish(mut self) -> History {
+    /// Returns whether the history begins late, and the history; `None` if it does not reach the revision.
+    fn finish(mut self, last: i64) -> Option<(bool, History)> {
+        self.ended.filter(|(revision, _)| *revision >= last)?;
         if !self.has_begun {
             self.history.keys = self.state;
         }
-        self.history
+        Some((self.begins_late, self.history))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Names of segments.
 
+use crate::objects::{NameError, ObjectName};
 use schema::names::Token;
 use std::fmt;
 
@@ -71,4 +72,12 @@ impl fmt::Display for SegmentName {
         let Self { branch, recorder, revision, begun } = self;
         write!(f, "{branch}/{recorder}/{revision:0DIGITS$}-{begun:0DIGITS$}{ENDING}")
     }
+}
+
+/// Returns the name of the object with a segment.
+///
+/// # Errors
+/// Returns an error if a part has a character that no object may have. Stores and recorders give themselves none.
+pub fn object_name(name: &SegmentName) -> Result<ObjectName, NameError> {
+    name.to_string().parse()
 }

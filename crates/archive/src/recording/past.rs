@@ -134,7 +134,7 @@ impl Recording {
             of_recorders.entry(recorder).or_default().extend(names);
         }
         let ended = of_recorders.into_values().flat_map(|mut names| {
-            names.sort_by_key(|name| name.begun);
+            names.sort_by_key(|name| (name.begun, name.revision));
             let count = names.windows(2).take_while(|pair| pair[1].begun <= time).count();
             names.truncate(count);
             names

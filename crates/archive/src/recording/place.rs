@@ -1,9 +1,9 @@
 //! Where a recording is: in a directory, or in an object store.
 
 use super::directory::{Directory, SEGMENT_FILE_MAX_BYTES};
-use super::name::{ListedSegment, SegmentName};
+use super::name::{ListedSegment, SegmentName, object_name};
 use super::past::Source;
-use crate::objects::{ListedObject, NameError, ObjectName, ObjectStore};
+use crate::objects::{ListedObject, ObjectName, ObjectStore};
 
 /// Where the segments of a recording are.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl RecordingPlace {
     /// Returns why it cannot be written, for people.
     pub fn replace(&self, name: &SegmentName, bytes: &[u8]) -> Result<(), String> {
         match self {
-            Self::Directory(directory) => directory.replace(name, bytes).map_err(|error| error.to_string()),
+            Self::Directory(directory) => directory.replace(name, bytes),
             Self::Objects(store) => store.replace(&object(name)?, bytes).map_err(|error| error.to_string()),
         }
     }
@@ -43,7 +43,7 @@ impl RecordingPlace {
     /// Returns why it cannot be removed, for people.
     pub fn remove(&self, name: &SegmentName) -> Result<(), String> {
         match self {
-            Self::Directory(directory) => directory.remove(name).map_err(|error| error.to_string()),
+            Self::Directory(directory) => directory.remove(name),
             Self::Objects(store) => store.remove(&object(name)?).map_err(|error| error.to_string()),
         }
     }
@@ -67,14 +67,6 @@ impl Source for ObjectStore {
             Err(error) => Err(error.to_string()),
         }
     }
-}
-
-/// Returns the name of the object with a segment.
-///
-/// # Errors
-/// Returns an error if a part has a character that no object may have. Stores and recorders give themselves none.
-pub fn object_name(name: &SegmentName) -> Result<ObjectName, NameError> {
-    name.to_string().parse()
 }
 
 fn object(name: &SegmentName) -> Result<ObjectName, String> {

@@ -70,12 +70,35 @@ impl RecordedEntry {
                 true
             }
             (RecordedValue::Hidden(one), RecordedValue::Hidden(other)) => one.bytes == other.bytes,
+            (RecordedValue::Plain(one), RecordedValue::Plain(other)) => {
+                one == other || is_same_but_for_erased(one, other)
+            }
             (one, other) => one == other,
         };
         let numbers = |of: &Self| (of.create_revision, of.mod_revision, of.version, of.lease);
         !values || numbers(self) != numbers(other)
     }
 }
+
+/// True if two values are one event, from one of which values were erased.
+fn is_same_but_for_erased(one: &[u8], other: &[u8]) -> bool {
+    let has_erased = |value: &[u8]| value.windows(ERASED.len()).any(|part| part == ERASED.as_bytes());
+    if !has_erased(one) && !has_erased(other) {
+        return false;
+    }
+    let read = |value| serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(value).ok();
+    let (Some(mut one), Some(mut other)) = (read(one), read(other)) else { return false };
+    for field in EVENT_VALUES {
+        if [&one, &other].iter().any(|event| event.get(field).is_some_and(|value| value == ERASED)) {
+            one.remove(field);
+            other.remove(field);
+        }
+    }
+    one == other
+}
+
+/// The fields of an event with values of the key that it is about.
+pub(super) const EVENT_VALUES: [&str; 2] = ["from", "to"];
 
 /// A change of a key; the entry is `None` if it was deleted.
 pub type Change = (String, Option<RecordedEntry>);

@@ -5,7 +5,8 @@ use super::*;
 /// Returns the history from a second to a revision, as its first keys, its steps and its gaps.
 fn history(from: i64, to: i64, segments: &Segments) -> Option<(Entries, Vec<i64>, Vec<String>)> {
     let moment = Moment { branch: branch("0"), revision: to };
-    let found = Recording::new(segments.0.keys().cloned()).history(from * 1000, &moment, segments)?;
+    let found =
+        Recording::new(segments.0.keys().cloned()).history(from * 1000, &moment, |_| true, segments)?;
     let keys = found.keys.into_iter().map(|(key, entry)| (key, entry.into_entry())).collect();
     Some((keys, found.steps.iter().map(|step| step.revision).collect(), found.gaps))
 }
@@ -75,7 +76,7 @@ proptest! {
         let mut segments = Segments::default();
         of.record("one", &parts, &mut segments, branch("0"));
         let moment = Moment { branch: branch("0"), revision: last };
-        let found = Recording::new(segments.0.keys().cloned()).history(from * 1000, &moment, &segments).unwrap();
+        let found = Recording::new(segments.0.keys().cloned()).history(from * 1000, &moment, |_| true, &segments).unwrap();
         let mut keys = found.keys;
         for (key, entry) in found.steps.into_iter().flat_map(|step| step.changes) {
             match entry {

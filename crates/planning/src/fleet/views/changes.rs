@@ -21,6 +21,11 @@ pub struct KeyChange {
     pub after: Option<Vec<u8>>,
 }
 
+/// True for the keys from which [`host_changes`] follow.
+pub fn tells_of_hosts(key: &str) -> bool {
+    matches!(Key::parse(key), Ok(Key::Report(_) | Key::Live(_) | Key::RunningVersion(..)))
+}
+
 /// Returns what changed about hosts at one revision, which the store reached at a time. Reports that cannot be read tell
 /// nothing.
 pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> Vec<PastEvent> {
@@ -60,6 +65,10 @@ fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
     let read = |value: &Option<Vec<u8>>| value.as_ref().and_then(|value| codec::read::<Report>(value).ok());
     let Some(after) = read(&change.after) else { return Vec::new() };
     let before = read(&change.before);
+    // What was there and cannot be read, because it was erased or damaged, is not nothing.
+    if before.is_none() && change.before.is_some() {
+        return Vec::new();
+    }
     let mut events = Vec::new();
     let is_same = before.as_ref().is_some_and(|before| before.verdict.is_same_as(&after.verdict));
     if !is_same {
@@ -140,6 +149,7 @@ mod tests {
         check(&[(report_key, Some(&ok), Some(&works))], &["web1|phase|host web1: idle to apply|"]);
         check(&[(report_key, Some(&ok), None)], &[]);
         check(&[(report_key, Some(&ok), Some("no JSON"))], &[]);
+        check(&[(report_key, Some("(erased)"), Some(&ok))], &[]);
         let (old, new) = ("/running_version/1/web1", "/running_version/2/web1");
         check(&[(old, Some("1"), None), (new, None, Some("2"))], &["web1|listing|host web1: 1 to 2|"]);
         check(&[(old, Some("1"), Some("2"))], &[]);
