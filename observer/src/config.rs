@@ -25,7 +25,7 @@ pub fn load(path: &Path) -> Result<ObserverSettings> {
 /// Returns an error that names the setting.
 pub fn check(settings: &ObserverSettings) -> Result<()> {
     if let Some(upload) = settings.recorder.as_ref().and_then(|recorder| recorder.upload.as_ref()) {
-        crate::recorder::open_store(upload).context("recorder.upload")?;
+        crate::recorder::open_store(upload, None).context("recorder.upload")?;
     }
     Ok(())
 }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Longest time for one request for a question. Others wait for it.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a list of objects is used. Segments that are younger are in the directory.
 const LIST_LIFETIME: Duration = Duration::from_secs(60);
 
@@ -45,7 +47,7 @@ impl Recorded {
             let past = Recording::new(names).at(at, &directory).map_err(|error| error.to_string())?;
             return Ok((past, place));
         };
-        let store = recorder::open_store(upload).map_err(|error| error.to_string());
+        let store = recorder::open_store(upload, Some(QUESTION_TIMEOUT)).map_err(|error| error.to_string());
         // Another history that has the same revision may be in the object store alone.
         let more = store.and_then(|store| Ok((self.names_in(&store)?, store)));
         let found = match more {

@@ -192,6 +192,13 @@ fn a_full_directory_stops_the_recorder_until_segments_are_uploaded_and_the_gap_s
     let ask =
         |at: i64| away.command(&["current_version", "--recording", &local, "--at", &at.to_string()], "");
     assert_eq!((ask(first).code, ask(first).out.trim()), (0, "41"));
+    // The observer asks the bucket too, and without it answers from its directory alone.
+    let shown: Value =
+        serde_json::from_str(&recorder.observer.get(&format!("/v1/status?at={first}")).body).expect("JSON");
+    assert_eq!(
+        (&shown["answer"]["desired"]["version"], &shown["past"]["recording"]),
+        (&"41".into(), &local.clone().into())
+    );
     // Nothing of this is recorded.
     let lost = store.put("/current_version", "42");
     assert!(lost > last);

@@ -19,16 +19,19 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Time until a store that failed is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-/// Longest time for one request. A segment has some 10 MiB, and links may be slow.
+/// Longest time for one upload. A segment has some 10 MiB, and links may be slow.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Time between two looks for objects that are kept no longer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
-/// Opens the object store of a recording. It is not contacted.
+/// Opens the object store of a recording, with this limit for one request, or one minute. It is not contacted.
 ///
 /// # Errors
 /// Returns an error if a setting cannot be used.
-pub(crate) fn open(settings: &ObjectsSettings) -> Result<ObjectStore, ConfigError> {
+pub(crate) fn open(
+    settings: &ObjectsSettings,
+    timeout: Option<Duration>,
+) -> Result<ObjectStore, ConfigError> {
     let ObjectsSettings { to, endpoint, region, credentials, cacert } = settings;
     let written = WrittenConfig {
         url: to,
@@ -36,7 +39,7 @@ pub(crate) fn open(settings: &ObjectsSettings) -> Result<ObjectStore, ConfigErro
         region: region.as_deref(),
         credentials: credentials.as_deref(),
         ca: cacert.as_deref(),
-        timeout: Some(UPLOAD_TIMEOUT),
+        timeout,
     };
     written.open()
 }
@@ -84,7 +87,9 @@ impl Uploader {
     fn go_on(&self, store: &mut Option<ObjectStore>, pruned_at: &mut Option<Instant>) -> Result<(), String> {
         let store = match store {
             Some(store) => store,
-            None => store.insert(open(&self.settings).map_err(|error| error.to_string())?),
+            None => {
+                store.insert(open(&self.settings, Some(UPLOAD_TIMEOUT)).map_err(|error| error.to_string())?)
+            }
         };
         let mut waiting = self.directory.list().map_err(|error| error.to_string())?;
         waiting.retain(|segment| {

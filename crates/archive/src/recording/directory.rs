@@ -75,8 +75,7 @@ impl Directory {
         let object = object_name(name).map_err(|error| error.to_string())?;
         directory.remove(&object).map_err(|problem| problem.to_string())?;
         // The mark goes last: a mark alone says nothing.
-        let mark = format!("{}uploaded", name.to_string().trim_end_matches("rec")).parse::<ObjectName>();
-        let mark = mark.map_err(|error| error.to_string())?;
+        let mark = mark_of(name).parse::<ObjectName>().map_err(|error| error.to_string())?;
         directory.remove(&mark).map_err(|problem| problem.to_string())
     }
 
@@ -87,17 +86,18 @@ impl Directory {
     pub fn note_uploaded(&self, name: &SegmentName, url: &str) -> io::Result<()> {
         let mut file = OpenOptions::new();
         file.write(true).create(true).truncate(true).mode(0o600);
-        file.open(self.mark_of(name))?.write_all(url.as_bytes())
+        file.open(self.root.join(mark_of(name)))?.write_all(url.as_bytes())
     }
 
     /// True if it was noted that a segment is in the object store with this URL too.
     pub fn is_uploaded(&self, name: &SegmentName, url: &str) -> bool {
-        fs::read(self.mark_of(name)).is_ok_and(|noted| noted == url.as_bytes())
+        fs::read(self.root.join(mark_of(name))).is_ok_and(|noted| noted == url.as_bytes())
     }
+}
 
-    fn mark_of(&self, name: &SegmentName) -> PathBuf {
-        self.path_of(name).with_extension("uploaded")
-    }
+/// Returns the path of the file that says in which object store a segment is, from the root on.
+fn mark_of(name: &SegmentName) -> String {
+    format!("{name}.uploaded")
 }
 
 fn collect(directory: &Path, above: &str, names: &mut Vec<SegmentName>) -> io::Result<()> {
