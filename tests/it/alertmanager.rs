@@ -149,11 +149,16 @@ fn a_hundred_hosts_with_one_cause_are_one_notification_also_after_a_restart() {
         "format": 1, "at": 1_416_300_000, "version": "43", "code": 1, "reason": "apt failed",
         "cause": {"fingerprint": "f1-00000000000a", "line": "E: unable to locate package"},
     });
-    for n in 0..100 {
-        store.put(&format!("/orchestrate/hosts/h{n:03}"), r#"{"format":1,"since":1416300000}"#);
-        store.put(&format!("/orchestrate/live/h{n:03}"), "1");
-        store.put(&format!("/status/validation/failed/h{n:03}"), &failed.to_string());
+    // The observers see all hosts fail at once, however slowly this is written.
+    let names: Vec<String> = (0..100).map(|n| format!("h{n:03}")).collect();
+    let entries = |names: &[String], below: &str, value: &str| -> Vec<(String, String)> {
+        names.iter().map(|name| (format!("{below}{name}"), value.to_owned())).collect()
+    };
+    for names in names.chunks(50) {
+        let hosts = entries(names, "/orchestrate/hosts/", r#"{"format":1,"since":1416300000}"#);
+        store.put_all(&[hosts, entries(names, "/orchestrate/live/", "1")].concat());
     }
+    store.put_all(&entries(&names, "/status/validation/failed/", &failed.to_string()));
     let of_kind = |kind: &'static str, log: &dyn Fn() -> String| {
         let found = || Some(notifications(&notified, kind)).filter(|all| !all.is_empty());
         wait::until_within(wait::DEADLINE * 2, "Alertmanager notifies", found, log)

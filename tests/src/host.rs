@@ -281,7 +281,7 @@ impl Host {
             let lives = !self.is_dead();
             self.signal(Signal::TERM);
             let dead = || self.is_dead().then_some(());
-            wait::until_within(Duration::from_secs(5), "the agent stops", dead, || self.describe());
+            wait::until("the agent stops", dead, || self.describe());
             let ended = self.ended();
             assert!(!lives || ended == Some(Some(0)), "{ended:?}\n{}", self.describe());
             self.agent = None;
@@ -326,8 +326,13 @@ impl Host {
 
     /// Sends a GET request to the agent's HTTP port; returns status code and body.
     pub fn http_get(&self, path: &str) -> Option<(u16, String)> {
+        self.http_get_within(Duration::from_secs(3), path)
+    }
+
+    /// Same as [`Host::http_get`], with its own limit for each part of the answer.
+    pub fn http_get_within(&self, limit: Duration, path: &str) -> Option<(u16, String)> {
         let mut stream = std::net::TcpStream::connect((self.address(), self.http_port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
+        stream.set_read_timeout(Some(limit)).ok()?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

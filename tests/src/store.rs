@@ -77,6 +77,17 @@ impl Store {
         answer.header().expect("a header").revision()
     }
 
+    /// Writes values in one transaction, which may have 128 operations.
+    pub fn put_all(&self, values: &[(String, String)]) {
+        let put = |(key, value): &(String, String)| TxnOp::put(key.as_str(), value.as_str(), None);
+        let txn = Txn::new().and_then(values.iter().map(put).collect::<Vec<_>>());
+        let written = self.call(|mut c| {
+            let txn = txn.clone();
+            async move { c.txn(txn).await }
+        });
+        written.unwrap_or_else(|e| panic!("put {values:?}: {e}"));
+    }
+
     /// Writes a value with a single try; returns the revision or the error.
     pub fn try_put(&self, key: &str, value: &[u8]) -> Result<i64> {
         let answer =

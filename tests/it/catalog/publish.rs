@@ -244,7 +244,7 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
     let etcd = Etcd::single();
     let store = etcd.store();
     let mut host = Host::new("h1", &etcd.endpoints());
-    host.write_service("web.json", r#"{"service": {"name": "web", "check": {"ttl": "3s"}}}"#);
+    host.write_service("web.json", r#"{"service": {"name": "web", "check": {"ttl": "20s"}}}"#);
     host.start();
     wait_for_health(&host, &store, "web/h1", Some("critical"));
     for (path, code) in [
@@ -259,7 +259,8 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
     wait_for_health(&host, &store, "web/h1", Some("passing"));
     let (code, _) = host.http_get("/v1/agent/check/fail/service:web").unwrap();
     assert_eq!(code, 404, "on TCP nobody tells anything");
-    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    let is_critical = || store.get("/orchestrate/health/web/h1").filter(|health| health == "critical");
+    wait::until_within(wait::DEADLINE * 2, "silence is critical", is_critical, || host.describe());
     assert!(tell(&host, "/v1/agent/check/warn/service:web").starts_with("HTTP/1.0 200"));
     wait_for_health(&host, &store, "web/h1", Some("warning"));
     // Requests as Consul's clients send them.

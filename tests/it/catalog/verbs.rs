@@ -110,10 +110,10 @@ fn whoever_waits_for_a_service_is_told_yes_no_or_that_nobody_can_tell() {
         arguments.extend(extra);
         host.command(&arguments, "").code
     };
-    assert_eq!(wait_for(&["--timeout", "1s"]), 1);
+    assert_eq!(wait_for(&["--timeout", "5s"]), 1);
     store.put("/available_services/web/a", r#"{"addresses": ["10.4.0.1"]}"#);
     assert_eq!(wait_for(&["--timeout", "5s"]), 0);
-    assert_eq!(wait_for(&["--timeout", "1s", "--count", "2"]), 1);
+    assert_eq!(wait_for(&["--timeout", "5s", "--count", "2"]), 1);
     assert_eq!(wait_for(&["--level", "some"]), 64);
     // The service appears while the command waits.
     let waiting = std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn whoever_waits_for_a_service_is_told_yes_no_or_that_nobody_can_tell() {
     assert_eq!(waiting, 0);
     drop(store);
     etcd.kill_member(0);
-    assert_eq!(wait_for(&["--timeout", "1s"]), 2);
+    assert_eq!(wait_for(&["--timeout", "5s"]), 2);
 }
 
 #[test]

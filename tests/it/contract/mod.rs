@@ -3,7 +3,7 @@
 //!
 //! A row is one invocation on its own host: arguments, standard input and the host's files, and the
 //! expected standard output, exit code and store entries. Every row also checks that the command
-//! does not panic and takes at most its time-out plus one second.
+//! does not panic and takes at most its time-out plus a margin.
 
 mod away;
 pub(crate) mod bundled;

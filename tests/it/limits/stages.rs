@@ -113,7 +113,9 @@ fn scripts_open_stages_where_no_agent_does() {
     let stage = "[[stage]]\nname = \"canary\"\nselect = { role = [\"script\"] }\ncount = 1\n";
     set_policy(&hosts[0], &format!("failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 2\n{stage}"));
     hosts[0].kill();
-    wait::until(
+    // Its lease alone takes 30 s.
+    wait::until_within(
+        wait::DEADLINE * 2,
         "the agent is gone",
         || store.list("/orchestrate/live/").is_empty().then_some(()),
         String::new,

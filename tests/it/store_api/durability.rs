@@ -205,14 +205,17 @@ fn leases_have_their_full_time_again_after_a_restart() {
     let mut solo = Solo::on_disk();
     let store = tests::store::Store::connect(&[solo.endpoint()]);
     let (runtime, mut client) = store.parts();
-    let lease = runtime.block_on(client.lease_grant(4, None)).expect("granted").id();
+    let lease = runtime.block_on(client.lease_grant(20, None)).expect("granted").id();
     let options = etcd_client::PutOptions::new().with_lease(lease);
     runtime.block_on(client.put("k", "v", Some(options))).expect("written");
-    wait::stays("half its time passes", Duration::from_secs(2), || store.get("k").is_some(), String::new);
+    // Together the two times are longer than the lease, and each is much shorter.
+    let most = Duration::from_secs(11);
+    wait::stays("half its time passes", most, || store.get("k").is_some(), String::new);
     solo.kill();
     solo.start();
-    wait::stays("it has its time again", Duration::from_secs(3), || store.get("k").is_some(), String::new);
-    wait::until("and it ends", || store.get("k").is_none().then_some(()), String::new);
+    wait::stays("it has its time again", most, || store.get("k").is_some(), String::new);
+    let ended = || store.get("k").is_none().then_some(());
+    wait::until_within(wait::DEADLINE * 2, "and it ends", ended, String::new);
 }
 
 #[test]
