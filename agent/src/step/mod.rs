@@ -89,7 +89,8 @@ impl Runs {
             grace_millis: millis(step.grace),
             leftovers: step.leftovers,
         };
-        directory.replace(SPECIFICATION, &serde_json::to_vec(&specification)?, 0o600)?;
+        // The journal is what a power cut must not lose: the run itself does not survive one.
+        directory.replace_soon(SPECIFICATION, &serde_json::to_vec(&specification)?, 0o600)?;
         Ok(Prepared { directory, lock })
     }
 

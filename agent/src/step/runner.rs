@@ -52,7 +52,8 @@ fn isolate(specification: &Specification, directory: &Directory) -> io::Result<O
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let group = ControlGroup::enter(&format!("orchestrate-step-{}", specification.run_id));
     let trace = RunnerTrace::for_current_process(&specification.run_id, group.as_ref())?;
-    directory.replace(RUNNER, &serde_json::to_vec(&trace)?, 0o600)?;
+    // After a power cut there are no processes to find.
+    directory.replace_soon(RUNNER, &serde_json::to_vec(&trace)?, 0o600)?;
     Ok(group)
 }
 
