@@ -72,6 +72,9 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
         "services.yaml",
         "services::web::eth0: [10.7.0.1]\nservices_all::web::eth0: [10.7.0.1]\n",
     );
+    // The template may be rendered after the YAML: without this wait, the next change could
+    // overtake it, and the text before it would be taken for the text after it.
+    wait_for_file(&host, "backends.conf", "server w1 10.7.0.1:None\nserver w2 10.7.0.2:80\n");
     put("w1", "10.7.0.1");
     wait_for_file(&host, "backends.conf", two);
     // The check refuses the new text.
