@@ -284,8 +284,16 @@ fn many_hosts_that_fail_for_two_causes_upload_two_bundles() {
     // A claim is long before its bundle, where many hosts fail at once on few cores.
     let take_over_after = Duration::from_millis(600) * count as u32;
     let to = in_bucket(&server, key.path());
-    let hosts: Vec<Host> =
-        (0..count).map(|n| failing(&format!("web{n}"), &etcd, message(n), &to, take_over_after)).collect();
+    let mut hosts = Vec::new();
+    for n in 0..count {
+        let name = format!("web{n}");
+        hosts.push(failing(&name, &etcd, message(n), &to, take_over_after));
+        // A thousand agents that start at once would keep each other waiting, and the store too.
+        if n % 20 == 19 {
+            let lives = || store.get(&format!("/orchestrate/live/{name}"));
+            wait::until("the agents have started", lives, || hosts[n].describe());
+        }
+    }
     store.put("/current_version", "2");
     let waits = || {
         let is_waiting = |(n, host): &(usize, &Host)| {
