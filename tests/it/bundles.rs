@@ -38,7 +38,7 @@ fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str, take_over_afte
     host.write("app.conf", "password=canary-77-long\nport=80\n");
     std::os::unix::fs::symlink("/etc/hostname", host.path("link.conf")).expect("a link");
     let file = |name: &str| format!("\"{}\"", host.path(name).display());
-    // Nothing is repeated often, because a thousand hosts share a few cores.
+    // The store has its default backstop and nothing else is repeated often, because a thousand hosts share few cores.
     let settings = format!(
         "[store]\nendpoints = {:?}\n\
          [environment]\nDB_PASSWORD = \"canary-77-long\"\n\
@@ -320,7 +320,14 @@ fn many_hosts_that_fail_for_two_causes_upload_two_bundles() {
             failed.update(|before| before + (before..count).take_while(|n| has_failed(*n)).count());
             (failed.get() == count).then_some(())
         },
-        || format!("{} hosts; {:?}", failed.get(), server.counts()),
+        || {
+            let first = failed.get();
+            format!(
+                "web{first} is the first that has not; {:?}\n{}",
+                server.counts(),
+                hosts[first].describe()
+            )
+        },
     );
     let links = || (0..count).filter(|n| report(&store, &format!("web{n}"))["bundle"].is_object()).count();
     wait::until_within(
