@@ -2,6 +2,7 @@
 //! names the directory of the agent and the command; without it they are those of this workspace.
 
 use crate::contract::bundled::entries;
+use crate::planted;
 use archive::bundle::{BundleWriter, Digested};
 use archive::{Cut, Redactor};
 use serde_json::Value;
@@ -13,6 +14,7 @@ use tests::etcd::Etcd;
 use tests::host::{CommandOutput, Host};
 use tests::object_store::{BUCKET, Behaviour, KEY_ID, ObjectServer, SECRET};
 use tests::process::{binary, run};
+use tests::recording::RecordingObserver;
 use tests::store::Store;
 use tests::wait;
 
@@ -113,6 +115,7 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
     let etcd = Etcd::single();
     let store = etcd.store();
     store.put("/orchestrate/store", LINEAGE);
+    let recorder = RecordingObserver::start(&etcd.endpoints());
     let objects = tempfile::tempdir().expect("a directory");
     let to = in_directory(objects.path());
     let hosts = ["web1", "web2"].map(|name| failing(name, &etcd, "no route", &to, TAKE_OVER_AFTER));
@@ -175,18 +178,13 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
     let contents: Value = serde_json::from_str(&read("contents.json")).expect("JSON");
     let left_out = contents["left_out"].as_array().expect("a list");
     assert_eq!(left_out.len(), 2, "the link and the file that does not exist: {contents}");
-    let has_no_secret = |what: &str, text: &str| {
-        let flat: String = text.split_whitespace().collect();
-        for secret in ["canary", "77-long", "Y2FuYXJ5", "%2D77"] {
-            assert!(!flat.contains(secret), "{secret} in {what}");
-        }
-    };
     for path in all {
-        has_no_secret(&path.display().to_string(), &std::fs::read_to_string(&path).expect("text"));
+        planted::assert_absent(&path.display().to_string(), &std::fs::read_to_string(&path).expect("text"));
     }
-    // Recordings and pages take what they show from the store.
-    store.list("/").iter().for_each(|(key, value)| has_no_secret(key, value));
-    hosts.iter().for_each(|host| has_no_secret("the log of the agent", &host.read("agent.log")));
+    store.list("/").iter().for_each(|(key, value)| planted::assert_absent(key, value));
+    hosts.iter().for_each(|host| planted::assert_absent("the log of the agent", &host.read("agent.log")));
+    planted::assert_absent_from_recording(&recorder, store.revision());
+    planted::assert_absent_from_pages(&recorder, &by, "error: no route");
     // The other host looked, and uploaded nothing.
     let waiting = |host: &Host| std::fs::read_dir(host.state().join("bundles")).expect("a directory").count();
     wait::until(

@@ -40,6 +40,7 @@ mod packages;
 mod pages;
 mod pages_fleet;
 mod past;
+mod planted;
 mod problems;
 mod puppet;
 mod quiet;

@@ -4,11 +4,14 @@ use archive::recording::{
     At, Directory, NOT_RECORDED, Past, Recording, RecordingError, Segment, SegmentName, Source,
 };
 use etcd_client::GetOptions;
+use proptest::sample::subsequence;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
 use rustix::process::Signal;
 use schema::keys::Prefix;
 use schema::reads::Keys;
 use schema::snapshot::Entry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tests::etcd::Etcd;
 use tests::host::Host;
@@ -59,10 +62,12 @@ fn recorded(directory: &Path, revision: i64) -> Entries {
     }
 }
 
-/// Revisions from one to another, at most 50 of them, evenly spread, and both ends.
-fn samples(from: i64, to: i64) -> impl Iterator<Item = i64> {
-    let count = (to - from).clamp(1, 50);
-    (0..=count).map(move |n| from + (to - from) * n / count)
+/// Returns 50 random revisions from one to another, or all if there are fewer, and both ends.
+fn samples(from: i64, to: i64) -> BTreeSet<i64> {
+    let all: Vec<i64> = (from..=to).collect();
+    let count = all.len().min(50);
+    let random = subsequence(all, count).new_tree(&mut TestRunner::default()).expect("revisions");
+    random.current().into_iter().chain([from, to]).collect()
 }
 
 #[test]

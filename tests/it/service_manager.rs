@@ -11,7 +11,7 @@ use tests::network::Place;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::{skip, wait};
 
-const UNIT: &str = "orchestrate-agent.service";
+pub(crate) const UNIT: &str = "orchestrate-agent.service";
 
 /// A container with systemd. Its files are written before it boots; its mounts and its network end
 /// with this process.
@@ -55,6 +55,22 @@ impl Machine {
         let file = self.file(path);
         fs::create_dir_all(file.parent().expect("a directory")).expect("made");
         fs::write(file, text).expect("written");
+    }
+
+    /// Copies the agent and its packaged unit into the machine, with these further lines of the unit and these
+    /// settings. The machine sees neither this machine's journal nor the state of another agent.
+    pub(crate) fn install_agent(&self, unit: &str, settings: &str) {
+        fs::copy(binary("orchestrate-agent"), self.file("/usr/sbin/orchestrate-agent")).expect("copied");
+        let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(UNIT);
+        let packaged = fs::read_to_string(packaged).expect("the packaged unit");
+        self.write(&format!("/etc/systemd/system/{UNIT}"), &packaged);
+        self.write(&format!("/etc/systemd/system/{UNIT}.d/test.conf"), unit);
+        self.write("/etc/orchestrate/agent.toml", settings);
+        for path in ["/var/log/journal", "/var/lib/orchestrate"] {
+            // They may not exist.
+            let _ = fs::remove_dir_all(self.file(path));
+        }
+        symlink("/dev/null", self.file("/etc/systemd/system/etcd.service")).expect("masked");
     }
 
     pub(crate) fn boot(&mut self) {
@@ -173,17 +189,9 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
     store.put("/current_version", "1");
     etcd.kill_member(0);
 
-    fs::copy(binary("orchestrate-agent"), machine.file("/usr/sbin/orchestrate-agent")).expect("copied");
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(UNIT);
-    machine
-        .write(&format!("/etc/systemd/system/{UNIT}"), &fs::read_to_string(unit).expect("the packaged unit"));
     // The packaged unit, with shorter time-outs.
-    machine.write(
-        &format!("/etc/systemd/system/{UNIT}.d/patience.conf"),
+    machine.install_agent(
         "[Service]\nWatchdogSec=10s\nRestartSec=100ms\n",
-    );
-    machine.write(
-        "/etc/orchestrate/agent.toml",
         &format!(
             "host = \"h1\"\n[store]\nendpoints = [{:?}]\nbackstop = \"1s\"\n[[apply]]\nname = \"slow\"\n\
              command = [\"/bin/sh\", \"-c\", \"echo $$ > /root/step; until [ -e /root/go-on ]; do sleep 0.1; done\"]\n\
@@ -191,11 +199,6 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
             etcd.endpoint(0)
         ),
     );
-    // The container must not see this machine's journal or another agent's state.
-    for path in ["/var/log/journal", "/var/lib/orchestrate"] {
-        let _ = fs::remove_dir_all(machine.file(path));
-    }
-    symlink("/dev/null", machine.file("/etc/systemd/system/etcd.service")).expect("masked");
     machine.boot();
 
     // `systemctl start` returns when the agent has sent READY, although the store is unreachable.

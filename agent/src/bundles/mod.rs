@@ -4,6 +4,7 @@
 //! `pack` makes the bundle at once, at low priority, because the output of steps is not kept for long. `upload` says who
 //! uploads. `store` opens the object store.
 
+mod journal;
 mod pack;
 mod store;
 mod upload;

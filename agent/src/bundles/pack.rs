@@ -1,5 +1,6 @@
 //! Makes the bundle of a failure.
 
+use super::journal::Journal;
 use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::Runs;
@@ -12,8 +13,6 @@ use schema::names::{Fingerprint, HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{Cause, Report};
 use schema::steps::StepEnd;
-use schema::time::EpochSeconds;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
@@ -21,10 +20,6 @@ use std::time::Duration;
 
 /// Longest part of the end of a file of the settings, in bytes.
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// Time limit for reading the journal.
-const JOURNAL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest part of the journal, in bytes.
-const JOURNAL_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Time limit for making a bundle.
 const PACK_TIMEOUT: Duration = Duration::from_secs(300);
 /// How much the thread that packs gives way to others, also on the disk.
@@ -74,7 +69,7 @@ pub(super) async fn pack(
     let name = name_of(&failed.subject());
     let of_attempt = runs_of(&failed, runs.list()?);
     let since = of_attempt.first().map_or(failed.report.at, |run| run.about.began_at);
-    let journal = journal(since).await;
+    let journal = Journal::read(since).await;
     let (runs, redactor, files) = (runs.clone(), secrets.redactor(), settings.files.clone());
     let directory = directory.try_clone()?;
     let (sender, packed) = tokio::sync::oneshot::channel();
@@ -106,27 +101,12 @@ fn runs_of(failed: &Failed, mut runs: Vec<Run>) -> Vec<Run> {
     runs
 }
 
-/// Returns what the journal of this unit has since then; `None` if the agent is no unit.
-async fn journal(since: EpochSeconds) -> Option<String> {
-    let invocation = crate::config::variable("INVOCATION_ID")?;
-    let command = [
-        "journalctl".to_owned(),
-        format!("_SYSTEMD_INVOCATION_ID={invocation}"),
-        format!("--since=@{}", since.0),
-        "--output=short-iso-precise".into(),
-        "--no-pager".into(),
-        "--quiet".into(),
-    ];
-    let outcome = commands::run(&command, &BTreeMap::new(), b"", JOURNAL_TIMEOUT, JOURNAL_MAX_BYTES).await;
-    Some(if outcome.succeeded() { outcome.output } else { format!("journalctl {}", outcome.describe()) })
-}
-
 /// What a bundle is made of.
 struct Parts {
     failed: Failed,
     /// The runs of the attempt, the first one first.
     runs: Vec<Run>,
-    journal: Option<String>,
+    journal: Option<Journal>,
     files: Vec<PathBuf>,
 }
 
@@ -172,8 +152,7 @@ impl Parts {
             }
         }
         if let Some(journal) = journal {
-            let cut = Cut { begin: journal.len() >= JOURNAL_MAX_BYTES, end: false };
-            bundle.add("journal.log", journal.as_bytes(), cut)?;
+            bundle.add("journal.log", journal.redacted(redactor)?.as_bytes(), journal.cut())?;
         }
         for path in &files {
             let below: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
