@@ -3,12 +3,12 @@
 
 use crate::fleet::{Fleet, Updated};
 use crate::measure::percentile;
-use crate::processes::{Etcd, millis};
+use crate::processes::{Etcd, millis, wait};
 use crate::report::Report;
 use crate::rollout::AT_ONCE;
 use etcd_client::{Client, Compare, CompareOp, EventType, Txn, TxnOp, WatchOptions};
 use std::sync::mpsc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tests::store::Store;
 use tokio::runtime::Runtime;
 
@@ -20,6 +20,8 @@ const ROLES: usize = 20;
 const RACKS: usize = 50;
 /// Number of hosts that follow each other.
 const FOLLOWERS: usize = 200;
+/// The claim of the limit of one host.
+const HELD: &str = "/orchestrate/claims/fleet/all/00000";
 /// Number of transactions and deliveries that are measured beside them.
 const ROUNDS: usize = 300;
 
@@ -80,7 +82,10 @@ fn follow_each_other(report: &mut Report) {
     let (sender, receiver) = mpsc::channel();
     let endpoint = fleet.etcd.endpoint.clone();
     runtime.spawn(async move { watch_claims(&endpoint, &sender).await });
+    let endpoint = fleet.etcd.endpoint.clone();
+    let held = std::thread::spawn(move || hold_until_all_wait(&endpoint));
     fleet.update(Some(ONE));
+    held.join().expect("it was released");
     let mut released: Option<SystemTime> = None;
     let mut delays = Vec::new();
     for (at, holder) in receiver.try_iter() {
@@ -102,6 +107,18 @@ fn follow_each_other(report: &mut Report) {
         ours / bare,
         2.5,
     );
+}
+
+/// Holds the only claim in the name of a host without an agent until all others wait, so that what is measured is how
+/// they follow each other and not how they queue.
+fn hold_until_all_wait(endpoint: &str) {
+    let store = Store::connect(&[endpoint.to_owned()]);
+    let claim = r#"{"host":"held","instance":"held","rollout":{"epoch":0,"revision":1},"since":1}"#;
+    store.put(HELD, claim);
+    wait(Duration::from_secs(300), || (store.list("/orchestrate/queue/").len() == FOLLOWERS).then_some(()));
+    // What the last ones that came have to do is over then.
+    std::thread::sleep(Duration::from_secs(2));
+    store.delete(HELD);
 }
 
 /// Sends when each claim was released, or taken and by which host.
