@@ -7,6 +7,7 @@
 
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
+use crate::rollout_found::{FoundRollout, has_all};
 use crate::rollout_writes::{halt, look_after};
 use etcd_session::{Deadline, Feed, FeedBegin, FeedEvent, FeedOptions, Session, StoreError, jitter};
 use planning::rollout::{
@@ -34,8 +35,10 @@ pub(crate) struct WantedRollout {
     pub(crate) instruction: Instruction,
     /// The fence of this host's writes; `None` without a claim of the host name.
     pub(crate) fence: Option<Fence>,
-    /// A revision at which a start was refused: what is known must not be older.
+    /// A revision at which a start was refused, or a ticket was taken: what is known must not be older.
     pub(crate) since: i64,
+    /// What the transaction read that was refused, or took the ticket.
+    pub(crate) found: Option<Arc<FoundRollout>>,
 }
 
 /// What is known of the rollout, and in which history of the store; `None` while it is not wanted, or not
@@ -136,18 +139,30 @@ impl RolloutTask {
     async fn read(&mut self, wanted: &WantedRollout) -> Result<RolloutView, StoreError> {
         let (deadline, order) = (Deadline::of_request(), wanted.instruction.order);
         let of = (order, &wanted.instruction.version);
-        let mut reads = first_reads(&self.host, order);
-        // Mostly the same limits count the host as before, so that one request is enough.
-        reads.extend_from_slice(&self.limit_reads);
-        let mut found = self.session.read_judged(wanted.history, &reads, None, deadline).await?;
+        let first = first_reads(&self.host, order);
+        let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
+        let known = known.and_then(|known| known.newer_than((wanted.history, self.read_at), &first));
+        let (reads, mut found) = match known {
+            Some((reads, found)) => (reads.to_vec(), found.clone()),
+            None => {
+                // Mostly the same limits count the host as before, so that one request is enough.
+                let reads = [&first[..], &self.limit_reads].concat();
+                let found = self.session.read_judged(wanted.history, &reads, None, deadline).await?;
+                (reads, found)
+            }
+        };
+        self.read_at = found.revision;
         let more = second_reads(&self.host, of, &found);
-        if more != self.limit_reads {
+        if !has_all(&reads, &more) {
             let at = Some(found.revision);
             let KeySnapshot { entries, .. } =
                 self.session.read_judged(wanted.history, &more, at, deadline).await?;
             found.entries.extend(entries);
-            self.limit_reads = more;
         }
+        // Without a record, what may be needed is read the next time too.
+        let has_record = found.get(&Key::RolloutRecord(order)).is_some();
+        let possible = || reads.iter().filter(|read| !first.contains(read)).cloned().collect();
+        self.limit_reads = if has_record { more } else { possible() };
         let view = RolloutView::new(&self.host, of, &found, clock::now());
         self.found = found;
         Ok(view)
@@ -261,7 +276,6 @@ impl RolloutTask {
             }
         }
         self.lacks_record = Some((since, writes_at)).filter(|_| view.lacks_record());
-        self.read_at = view.revision;
         self.waits_for_stage = view.waits_for_stage();
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
         // Before it has a ticket, a host does not know who comes first.

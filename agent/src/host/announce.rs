@@ -4,11 +4,13 @@
 use super::context::Context;
 use super::execute::{ExecuteError, Executor};
 use crate::clock;
+use crate::rollout_found::FoundRollout;
 use etcd_session::{Deadline, HostWritten, jitter};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
 use planning::rollout::Obstacle;
 use schema::plan::Effect;
 use schema::writes::WriteRefusal;
+use std::sync::Arc;
 
 impl Executor {
     /// Commits the transaction of an effect, which includes the report of this decision.
@@ -31,14 +33,23 @@ impl Executor {
             return Ok(());
         };
         let content = write.content(&context.state, fence);
+        let marks = self.session.marks();
         let written = self.session.write_host(&content, write.expected(), Deadline::of_request()).await;
-        let revision = match written.map_err(ExecuteError::Store)? {
+        let (written, found) = written.map_err(ExecuteError::Store)?;
+        let reads = write.rollout_reads();
+        if let Some(found) = found.filter(|_| !reads.is_empty()) {
+            context.rollout_found = FoundRollout::new(&marks, reads, found).map(Arc::new);
+        }
+        let revision = match written {
             HostWritten::Done(revision) => revision,
             HostWritten::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
             HostWritten::Frozen(by, at) => return Err(ExecuteError::HeldBack(Obstacle::Frozen(by), at)),
             HostWritten::HeldBack(at) => return Err(ExecuteError::HeldBack(Obstacle::NotRead, at)),
         };
         context.store_written();
+        if write.takes_ticket() {
+            context.brakes.queued(revision);
+        }
         let published = write.applied(&mut context.state, revision).map_err(ExecuteError::Refused)?;
         context.written = Some((revision, published));
         context.state.record(Fact::ReportWritten, &context.policy, now, jitter());

@@ -4,6 +4,7 @@
 use crate::clock;
 use crate::files::Directory;
 use crate::journal;
+use crate::rollout_found::FoundRollout;
 use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
 use planning::host::{Addressable, BrakesMemory, HostProblems, HostState, Published, Target, VersionFile};
 use planning::policy::Policy;
@@ -66,6 +67,8 @@ pub(crate) struct Context {
     pub(super) addressable: Option<(u64, Addressable)>,
     /// What is known of freezes and limits.
     pub(super) brakes: BrakesMemory,
+    /// What the last transaction read that reads of the rollout too.
+    pub(super) rollout_found: Option<Arc<FoundRollout>>,
     /// Number of passes since this process started.
     pub(super) passes: u64,
     /// The last error of a local write that was logged, and when.
@@ -115,6 +118,7 @@ impl Context {
             problems: HostProblems::default(),
             addressable: None,
             brakes: BrakesMemory::default(),
+            rollout_found: None,
             passes: 0,
             record_failure_logged: None,
         }

@@ -88,9 +88,13 @@ impl Reconciler {
         let wanted = match (&context.target, context.brakes.wanted_since()) {
             (Target::Known(instruction), Some(since)) => {
                 let (instruction, fence) = (instruction.clone(), context.fence());
-                Some(WantedRollout { history, instruction, fence, since })
+                let found = context.rollout_found.clone();
+                Some(WantedRollout { history, instruction, fence, since, found })
             }
-            _ => None,
+            _ => {
+                context.rollout_found = None;
+                None
+            }
         };
         self.rollout_wanted.send_if_modified(|old| {
             let differs = *old != wanted;

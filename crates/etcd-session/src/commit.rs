@@ -16,8 +16,10 @@ pub struct Committed {
     pub applied: bool,
     /// Revision of the store after the transaction.
     pub revision: i64,
-    /// The keys that the transaction read because a comparison did not hold.
+    /// What the transaction read.
     pub found: KeySnapshot,
+    /// False if a range holds more than the transaction read of it.
+    pub is_whole: bool,
 }
 
 impl Session {
@@ -44,24 +46,29 @@ impl Session {
             .await?;
         let mut found = KeySnapshot::default();
         let applied = answer.succeeded();
-        let reads = !transaction.reads.is_empty() || !transaction.read_ranges.is_empty();
-        if !applied && reads {
-            self.merge(&answer, &mut found)?;
+        let mut is_whole = true;
+        let reads_if_refused = !transaction.reads.is_empty() || !transaction.read_ranges.is_empty();
+        let last = if applied { &transaction.reads_after } else { &transaction.reads_instead };
+        if !applied && reads_if_refused || !last.is_empty() {
+            is_whole = self.merge(&answer, last, &mut found)?;
         }
         let revision = answer.header().map_or(0, |header| header.revision());
         self.note_revision(revision);
-        Ok(Committed { applied, revision, found })
+        Ok(Committed { applied, revision, found, is_whole })
     }
 
     fn request_of(&self, transaction: &Transaction) -> Txn {
         let compares: Vec<etcd_client::Compare> =
             transaction.compares.iter().map(|compare| self.compare_of(compare)).collect();
-        let operations: Vec<TxnOp> =
+        let read = |read| self.operation(read, 0);
+        let mut operations: Vec<TxnOp> =
             transaction.operations.iter().map(|operation| self.operation_of(operation)).collect();
+        operations.extend(transaction.reads_after.iter().map(read));
         let mut reads: Vec<TxnOp> =
             transaction.reads.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
         let range = |prefix| TxnOp::get(self.full(prefix), Some(GetOptions::new().with_prefix()));
         reads.extend(transaction.read_ranges.iter().map(range));
+        reads.extend(transaction.reads_instead.iter().map(read));
         Txn::new().when(compares).and_then(operations).or_else(reads)
     }
 

@@ -1,9 +1,11 @@
 //! Commits the transactions of a host, and finds out what became of one whose answer was lost.
 
+use crate::commit::Committed;
 use crate::error::{Class, StoreError};
 use crate::request::Deadline;
 use crate::session::Session;
 use schema::frozen::FrozenBy;
+use schema::snapshot::KeySnapshot;
 use schema::writes::WriteRefusal;
 use schema::writes::claim::create_identity;
 use schema::writes::host::{ExpectedKeys, HostWrite, Outcome};
@@ -44,7 +46,8 @@ impl Session {
 
     /// Commits a transaction of a host. After a lost answer it reads back and recognises its own
     /// write; if the write was not applied, it is repeated. If the keys are not the expected ones, the
-    /// transaction is repeated with those found.
+    /// transaction is repeated with those found. Also returns what the transaction read, if it read
+    /// all that it was to read and its answer was not lost.
     ///
     /// # Errors
     /// Returns the store's error; it is of class [`Class::Unknown`] if the deadline passed before
@@ -54,13 +57,17 @@ impl Session {
         write: &HostWrite<'_>,
         mut expected: ExpectedKeys,
         deadline: Deadline,
-    ) -> Result<HostWritten, StoreError> {
+    ) -> Result<(HostWritten, Option<KeySnapshot>), StoreError> {
         loop {
             let outcome;
+            let mut is_read = false;
             let found = match self.commit(&write.transaction(&expected), deadline).await {
-                Ok(committed) if committed.applied => return Ok(HostWritten::Done(committed.revision)),
+                Ok(Committed { applied: true, revision, found, is_whole }) => {
+                    return Ok((HostWritten::Done(revision), Some(found).filter(|_| is_whole)));
+                }
                 Ok(refused) => {
                     outcome = write.refused(&expected, &refused.found);
+                    is_read = refused.is_whole;
                     refused.found
                 }
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
@@ -71,16 +78,20 @@ impl Session {
                 }
                 Err(error) => return Err(error),
             };
-            match outcome {
+            let written = match outcome {
                 Outcome::Applied(revision) => {
                     self.note_revision(revision);
-                    return Ok(HostWritten::Done(revision));
+                    HostWritten::Done(revision)
                 }
-                Outcome::Refused(refusal) => return Ok(HostWritten::Refused(refusal)),
-                Outcome::Frozen(by) => return Ok(HostWritten::Frozen(by, found.revision)),
-                Outcome::HeldBack => return Ok(HostWritten::HeldBack(found.revision)),
-                Outcome::Repeat(found) => expected = found,
-            }
+                Outcome::Refused(refusal) => HostWritten::Refused(refusal),
+                Outcome::Frozen(by) => HostWritten::Frozen(by, found.revision),
+                Outcome::HeldBack => HostWritten::HeldBack(found.revision),
+                Outcome::Repeat(found) => {
+                    expected = found;
+                    continue;
+                }
+            };
+            return Ok((written, Some(found).filter(|_| is_read)));
         }
     }
 

@@ -19,7 +19,7 @@ use schema::writes::operator::{self, TargetRequest};
 pub const TARGET_KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 
 /// The instruction after [`Session::set_target`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetSet {
     /// Revision of `/current_version`.
     pub revision: i64,
@@ -27,6 +27,8 @@ pub struct TargetSet {
     pub changed: bool,
     /// True if freezes or a rollout policy may stand in the store.
     pub has_brakes: bool,
+    /// All that was read when it was written; `None` if that was not all, or the answer was lost.
+    pub found: Option<KeySnapshot>,
 }
 
 fn has_brakes(found: &KeySnapshot) -> bool {
@@ -104,14 +106,16 @@ impl Session {
                     revision: revision_before,
                     changed: false,
                     has_brakes: has_brakes(&before),
+                    found: None,
                 });
             }
             let only_if_unchanged = request.if_different || may_be_applied;
             let transaction = operator::set_target(request, only_if_unchanged, &before, act);
             let lost = match self.commit(&transaction, deadline).await {
-                Ok(committed) if committed.applied => {
-                    let has_brakes = has_brakes(&before);
-                    return Ok(TargetSet { revision: committed.revision, changed: true, has_brakes });
+                Ok(Committed { applied: true, revision, found, is_whole }) => {
+                    let is_read = is_whole && !request.rollout_reads.is_empty();
+                    let (has_brakes, found) = (has_brakes(&before), Some(found).filter(|_| is_read));
+                    return Ok(TargetSet { revision, changed: true, has_brakes, found });
                 }
                 Ok(_) => None,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => Some(error),
@@ -126,7 +130,8 @@ impl Session {
             // The event is written with the instruction, so it shows whether this one was applied.
             let (revision, applied_at) = (now.revision_of(&keys[0]), now.revision_of(&event));
             if applied_at != 0 && applied_at == revision {
-                return Ok(TargetSet { revision, changed: true, has_brakes: has_brakes(&now) });
+                let has_brakes = has_brakes(&now);
+                return Ok(TargetSet { revision, changed: true, has_brakes, found: None });
             }
             if may_be_applied && revision != revision_before {
                 let when = if applied_at == 0 { "was not applied before it" } else { "came before it" };
@@ -173,7 +178,7 @@ impl Session {
             match (found.revision_of(&event), refused) {
                 (0, Some(refused)) => return Ok(refused),
                 (0, None) => {}
-                (revision, _) => return Ok(Committed { applied: true, revision, found }),
+                (revision, _) => return Ok(Committed { applied: true, revision, found, is_whole: true }),
             }
         }
     }

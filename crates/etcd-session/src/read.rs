@@ -258,7 +258,7 @@ impl Session {
     }
 
     /// Returns a read as an operation of a transaction, at a revision; 0 is the newest.
-    fn operation(&self, read: &Read, at: i64) -> TxnOp {
+    pub(crate) fn operation(&self, read: &Read, at: i64) -> TxnOp {
         let options = GetOptions::new().with_revision(at);
         match read {
             Read::Key(key) => TxnOp::get(self.full(key), Some(options)),
@@ -462,16 +462,21 @@ impl Session {
         Listing { session: self, paging }
     }
 
-    /// Adds the entries that a transaction read to a snapshot.
-    pub(crate) fn merge(&self, answer: &TxnResponse, snapshot: &mut KeySnapshot) -> Result<(), StoreError> {
+    /// Adds the entries that a transaction read to a snapshot. `last` are the last ones of its reads. Returns false if a
+    /// range of these holds more.
+    pub(crate) fn merge(
+        &self,
+        answer: &TxnResponse,
+        last: &[Read],
+        snapshot: &mut KeySnapshot,
+    ) -> Result<bool, StoreError> {
         self.note_header(answer.header(), snapshot)?;
-        for response in answer.op_responses() {
-            let TxnOpResponse::Get(got) = response else { continue };
-            for kv in got.kvs() {
-                self.insert(kv, &mut snapshot.entries);
-            }
+        let parts: Vec<GetResponse> = get_responses(answer).collect();
+        for kv in parts.iter().flat_map(GetResponse::kvs) {
+            self.insert(kv, &mut snapshot.entries);
         }
-        Ok(())
+        let mut last = last.iter().rev().zip(parts.iter().rev());
+        Ok(!last.any(|(read, got)| matches!(read, Read::Range(_)) && got.more()))
     }
 
     fn insert(&self, kv: &KeyValue, entries: &mut BTreeMap<String, Entry>) {

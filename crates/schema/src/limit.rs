@@ -9,7 +9,7 @@ use std::fmt;
 /// One more than the highest number of a claim. It bounds every limit too.
 pub const CLAIM_NUMBERS: u32 = 99_999;
 
-/// How many hosts of a queue watch the claims; the others watch the ticket so many places before theirs. So
+/// How many hosts of a queue watch the claims at most; the others watch the ticket so many places before theirs. So
 /// a release wakes few hosts, and not the fleet.
 pub const HEADS: u32 = 3;
 

@@ -3,6 +3,7 @@
 
 use crate::keys::{Key, Prefix};
 use crate::limit::Limit;
+use crate::reads::Read;
 use std::collections::BTreeSet;
 
 /// Largest number of comparisons, of operations, and of reads in one transaction; etcd's default limit
@@ -90,6 +91,11 @@ pub struct Transaction {
     pub reads: Vec<Key>,
     /// Ranges to read if a comparison does not hold.
     pub read_ranges: Vec<Prefix>,
+    /// What the writer wants to know next if the operations are applied, read after them. Of a large range only the
+    /// first entries are read.
+    pub reads_after: Vec<Read>,
+    /// The same if a comparison does not hold.
+    pub reads_instead: Vec<Read>,
     /// True if applying the transaction twice has the same effect as applying it once, so that it
     /// may be sent again after a lost answer.
     pub idempotent: bool,
@@ -109,8 +115,16 @@ pub enum TransactionError {
 impl Transaction {
     /// Returns an empty transaction that may be sent again after a lost answer.
     pub fn idempotent(name: &'static str) -> Self {
-        let (compares, operations) = (Vec::new(), Vec::new());
-        Self { name, compares, operations, reads: Vec::new(), read_ranges: Vec::new(), idempotent: true }
+        Self {
+            name,
+            compares: Vec::new(),
+            operations: Vec::new(),
+            reads: Vec::new(),
+            read_ranges: Vec::new(),
+            reads_after: Vec::new(),
+            reads_instead: Vec::new(),
+            idempotent: true,
+        }
     }
 
     /// Returns an empty transaction that is sent again only if it was certainly not applied.
@@ -146,8 +160,9 @@ impl Transaction {
     /// # Errors
     /// Returns the rule that is broken.
     pub fn check(&self) -> Result<(), TransactionError> {
-        let largest =
-            self.compares.len().max(self.operations.len()).max(self.reads.len() + self.read_ranges.len());
+        let applied = self.operations.len() + self.reads_after.len();
+        let refused = self.reads.len() + self.read_ranges.len() + self.reads_instead.len();
+        let largest = self.compares.len().max(applied).max(refused);
         if largest > OPERATIONS_MAX {
             return Err(TransactionError::TooLarge(largest));
         }
@@ -179,6 +194,12 @@ mod tests {
         assert_eq!(transaction.check(), Err(TransactionError::TooLarge(OPERATIONS_MAX + 1)));
         let mut transaction = Transaction::idempotent("test");
         transaction.put(key(1), "1", 0);
+        let reads: Vec<Read> = (0..OPERATIONS_MAX).map(key).map(Read::Key).collect();
+        transaction.reads_instead = reads.clone();
+        assert_eq!(transaction.check(), Ok(()));
+        transaction.reads_after = reads;
+        assert_eq!(transaction.check(), Err(TransactionError::TooLarge(OPERATIONS_MAX + 1)));
+        transaction.reads_after.clear();
         transaction.delete(key(1));
         assert_eq!(transaction.check(), Err(TransactionError::SameKey(key(1))));
     }

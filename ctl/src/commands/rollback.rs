@@ -52,7 +52,7 @@ pub(super) async fn roll_back(
         ));
     }
     LocalState::of(store.settings).keep_current_version(&target);
-    let record = trigger::write_record(committed.revision, store).await;
+    let record = trigger::write_record(committed.revision, None, store).await;
     output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
     let answer =
         json!({ "version": target, "from_version": from, "revision": committed.revision, "changed": true });

@@ -302,7 +302,7 @@ async fn round(
             done.triggered = true;
             LocalState::of(store.settings).keep_current_version(version);
             let has_brakes = desired::has_brakes(&found);
-            let record = if has_brakes { trigger::write_record(revision, store).await } else { None };
+            let record = if has_brakes { trigger::write_record(revision, None, store).await } else { None };
             trigger::if_started(version, record)?;
         }
     }

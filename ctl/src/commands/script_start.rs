@@ -47,7 +47,7 @@ pub(super) async fn claim(
         let view = RolloutView::new(host, (order, &instruction.version), &found, clock);
         // Without an agent there is no lease for the mark of the host that writes the record.
         if view.lacks_record() {
-            write_record(&instruction, store).await?;
+            write_record(&instruction, None, store).await?;
             continue;
         }
         // A script does not roll back.

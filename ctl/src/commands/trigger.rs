@@ -2,7 +2,7 @@
 
 use super::context::{Store, version_of};
 use super::rollout_options::{RolloutFlags, check_options};
-use super::{fleet, record};
+use super::{desired, fleet, record};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -16,6 +16,7 @@ use schema::keys::Key;
 use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::RolloutRecord;
+use schema::snapshot::KeySnapshot;
 use schema::verdict::WaitingOn;
 use schema::writes::operator::TargetRequest;
 use serde_json::json;
@@ -60,8 +61,9 @@ pub(super) async fn trigger_update(
     }
     let has_options = !rollout.is_empty();
     store.prepare_act();
-    let request = TargetRequest { version: version.clone(), options: rollout, if_different };
     let before = store.session.read_keys(&TARGET_KEYS, store.deadline).await?;
+    let rollout_reads = if desired::has_brakes(&before) { record::reads() } else { Vec::new() };
+    let request = TargetRequest { version: version.clone(), options: rollout, if_different, rollout_reads };
     let act = store.act(verb, Some(&reason)).await?;
     let set = store.session.set_target(&request, before, &act, store.deadline).await?;
     LocalState::of(store.settings).keep_current_version(version);
@@ -79,7 +81,7 @@ pub(super) async fn trigger_update(
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
-    let record = if set.has_brakes { write_record(set.revision, store).await } else { None };
+    let record = if set.has_brakes { write_record(set.revision, set.found, store).await } else { None };
     if has_options && record.is_none() {
         output::warn("the options may not apply: the record of the rollout was not written");
     }
@@ -113,15 +115,26 @@ pub(super) fn if_started(version: &Version, record: Option<RolloutRecord>) -> Re
     }
 }
 
-/// Writes the record of the rollout, if a policy governs it, and returns it. The version is written by then, so
-/// failures are only warnings: a host writes the record then.
-pub(super) async fn write_record(revision: i64, store: &Store<'_>) -> Option<RolloutRecord> {
+/// Writes the record of the rollout, if a policy governs it, and returns it. `known` is what was read with the version.
+/// The version is written by then, so failures are only warnings: a host writes the record then.
+pub(super) async fn write_record(
+    revision: i64,
+    known: Option<KeySnapshot>,
+    store: &Store<'_>,
+) -> Option<RolloutRecord> {
     let written = async {
         let keys = [Key::RolloutPolicy, Key::CurrentVersion, Key::Store];
-        let found = store.session.read_keys(&keys, store.deadline).await?;
-        let is_ours = |order: InstructionOrder| order.revision == revision && governs(order, &found);
-        match Instruction::find(&found).filter(|instruction| is_ours(instruction.order)) {
-            Some(instruction) => record::write_record(&instruction, store).await.map(Some),
+        let read;
+        let found = match &known {
+            Some(known) => known,
+            None => {
+                read = store.session.read_keys(&keys, store.deadline).await?;
+                &read
+            }
+        };
+        let is_ours = |order: InstructionOrder| order.revision == revision && governs(order, found);
+        match Instruction::find(found).filter(|instruction| is_ours(instruction.order)) {
+            Some(instruction) => record::write_record(&instruction, known, store).await.map(Some),
             None => Ok::<_, StoreError>(None),
         }
     };

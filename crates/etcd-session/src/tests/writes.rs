@@ -1,7 +1,9 @@
 use super::{Fixture, host, version};
+use crate::read::VALUES_TOGETHER;
 use crate::{Class, Deadline, HostWritten, StoreError, TARGET_KEYS, TargetSet};
-use schema::keys::{Key, StatusState};
-use schema::names::{EventId, StatusType, Token};
+use schema::keys::{Key, Prefix, StatusState};
+use schema::names::{EventId, HostName, StatusType, Token};
+use schema::reads::Read;
 use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
 use schema::transaction::{Compare, Transaction};
@@ -53,12 +55,14 @@ impl Claimed {
             failure: FailureChange::Keep,
             progress: None,
             report,
+            rollout_reads: &[],
         };
         let expected = ExpectedKeys {
             announced: listed.map(|text| text.as_bytes().to_vec()),
             ..ExpectedKeys::default()
         };
-        self.fixture.session.write_host(&write, expected, Deadline::within(Duration::from_secs(20))).await
+        let deadline = Deadline::within(Duration::from_secs(20));
+        self.fixture.session.write_host(&write, expected, deadline).await.map(|(written, _)| written)
     }
 
     /// Returns the versions under which the host is listed.
@@ -175,7 +179,12 @@ async fn an_instruction_whose_answer_was_lost_is_found_by_its_event() {
     let found = fixture.read(&keys).await;
     assert_eq!(
         set,
-        Ok(TargetSet { revision: found.revision_of(&keys[0]), changed: true, has_brakes: false })
+        Ok(TargetSet {
+            revision: found.revision_of(&keys[0]),
+            changed: true,
+            has_brakes: false,
+            found: None
+        })
     );
     assert_eq!(found.revision_of(&keys[0]), found.revision_of(&keys[1]));
     let count = fixture.others.get(Key::CurrentVersion.to_string(), None).await.expect("read");
@@ -237,4 +246,35 @@ async fn what_a_refused_transaction_reads_is_returned() {
     assert!(!committed.applied);
     assert_eq!(committed.found.revision_of(&Key::CurrentVersion), revision);
     assert!(committed.found.get(&Key::Store).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_writer_wants_to_know_next_is_read_after_its_operations_or_instead_of_them() {
+    let mut fixture = Fixture::new().await;
+    fixture.put(&Key::Store, "{}").await;
+    let read = |count: u32| Read::NextAfter { range: Prefix::Hosts, key: Key::Host(host()), count };
+    let transaction = |compare: Compare| {
+        let mut transaction = Transaction::idempotent("test").when(compare);
+        transaction.reads = vec![Key::CurrentVersion];
+        transaction.reads_after = vec![Read::Key(Key::DropStale), Read::Range(Prefix::Hosts), read(2)];
+        transaction.reads_instead = vec![Read::Key(Key::Store)];
+        transaction.put(Key::DropStale, "1", 0);
+        transaction
+    };
+    let refused = transaction(Compare::absent(Key::Store));
+    let committed = fixture.session.commit(&refused, Deadline::within(LIMIT)).await.expect("answered");
+    assert!(!committed.applied && committed.is_whole);
+    assert!(committed.found.get(&Key::Store).is_some() && committed.found.entries.len() == 1);
+    for n in 0..VALUES_TOGETHER {
+        fixture.put(&Key::Host(HostName::new(format!("h{n}")).expect("a name")), "{}").await;
+    }
+    let applied = transaction(Compare::absent(Key::CurrentVersion));
+    let committed = fixture.session.commit(&applied, Deadline::within(LIMIT)).await.expect("answered");
+    assert!(committed.applied && committed.is_whole);
+    assert_eq!(committed.found.revision, committed.revision);
+    assert_eq!(committed.found.revision_of(&Key::DropStale), committed.revision, "what it wrote itself");
+    assert_eq!(committed.found.entries.len() as i64, 1 + VALUES_TOGETHER);
+    fixture.put(&Key::Host(HostName::new("last").expect("a name")), "{}").await;
+    let committed = fixture.session.commit(&applied, Deadline::within(LIMIT)).await.expect("answered");
+    assert!(committed.applied && !committed.is_whole, "a host more than is read of a range");
 }

@@ -3,9 +3,12 @@
 //! was refused reads them, and follows them until it may start.
 
 use crate::host::state::HostState;
-use crate::rollout::{Need, Obstacle, Permit, RolloutView};
+use crate::rollout::{Need, Obstacle, Permit, RolloutView, possible_reads};
 use schema::instruction::Instruction;
+use schema::names::HostName;
 use schema::order::InstructionOrder;
+use schema::reads::Read;
+use schema::records::RosterEntry;
 use schema::time::{BootMillis, Now};
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 
@@ -59,6 +62,16 @@ impl Brakes<'_> {
     }
 }
 
+impl Brakes<'_> {
+    /// Returns what the host reads of the rollout of an instruction, as far as it knows which limits count it.
+    pub(super) fn reads(self, host: &HostName, of: &Instruction, roster: &RosterEntry) -> Vec<Read> {
+        match self {
+            Self::Known(view) if view.order == of.order => view.reads(),
+            _ => possible_reads(host, (of.order, &of.version), roster),
+        }
+    }
+}
+
 /// What a host keeps of the brakes between two decisions.
 #[derive(Debug, Clone, Default)]
 pub struct BrakesMemory {
@@ -108,6 +121,13 @@ impl BrakesMemory {
         self.refused = Some(RefusedStart { obstacle, revision, at, order: order_to_start(state) });
     }
 
+    /// Notes that the host took a ticket at a revision. What was read before does not say who comes first.
+    pub fn queued(&mut self, revision: i64) {
+        if let Some(refused) = &mut self.refused {
+            refused.revision = refused.revision.max(revision);
+        }
+    }
+
     /// Forgets what is known if the host has nothing to start any more, or something else.
     pub fn follow(&mut self, state: &HostState) {
         let order = order_to_start(state);
@@ -119,7 +139,7 @@ impl BrakesMemory {
     /// Takes over what was read. Returns false if it is older than what is known.
     pub fn take(&mut self, view: RolloutView) -> bool {
         let Some(refused) = &self.refused else { return false };
-        let newest = self.view.as_ref().map_or(refused.revision, |known| known.revision);
+        let newest = self.view.as_ref().map_or(0, |known| known.revision).max(refused.revision);
         if view.revision < newest {
             return false;
         }

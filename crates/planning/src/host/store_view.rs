@@ -89,7 +89,8 @@ pub fn decommissioned(followed: &FollowedKeys, host: &HostName) -> bool {
     roster(followed, host).is_some_and(|roster| roster.decommissioned.is_some())
 }
 
-fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterEntry> {
+/// Returns the roster entry of the host; `None` if it has none that can be read.
+pub(super) fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterEntry> {
     codec::read(&followed.keys.get(&Key::Host(host.clone()))?.value).ok()
 }
 

@@ -9,6 +9,7 @@ use schema::keys::StatusState;
 use schema::names::StatusType;
 use schema::order::InstructionOrder;
 use schema::plan::Effect;
+use schema::reads::Read;
 use schema::records::{HostClaims, HostProgress, ProgressState, Report, StatusRecord};
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
@@ -28,6 +29,7 @@ pub struct StoreWrite {
     failure: FailureChange,
     progress: Option<(InstructionOrder, HostProgress)>,
     report: Report,
+    rollout_reads: Vec<Read>,
     /// What the store held before, as far as the host knows.
     published: Published,
     is_trusted: bool,
@@ -91,7 +93,42 @@ impl StoreWrite {
             }
             _ => state.progress_to_write().filter(|_| is_trusted),
         };
-        Some(Self { start, listing, statuses, claims, failure, progress, report, published, is_trusted })
+        let new_ticket = claims.as_ref().and_then(|claims| claims.ticket.as_ref());
+        let new_ticket = new_ticket.filter(|ticket| published.claims.ticket() != Some(ticket));
+        let rollout_reads = match (effect, known.brakes) {
+            // Nothing holds a host back in a store without brakes.
+            (Effect::CommitStart { .. }, _) if store_view::marked_at(known.followed).is_none() => Vec::new(),
+            (Effect::CommitStart { instruction }, brakes) => {
+                let roster = store_view::roster(known.followed, &state.host).unwrap_or_default();
+                brakes.reads(&state.host, instruction, &roster)
+            }
+            (_, Brakes::Known(view)) if new_ticket.is_some_and(|ticket| ticket.rollout == view.order) => {
+                view.reads()
+            }
+            _ => Vec::new(),
+        };
+        Some(Self {
+            start,
+            listing,
+            statuses,
+            claims,
+            failure,
+            progress,
+            report,
+            rollout_reads,
+            published,
+            is_trusted,
+        })
+    }
+
+    /// True if the host takes a ticket, so that it has to know who comes first.
+    pub fn takes_ticket(&self) -> bool {
+        self.start.is_none() && !self.rollout_reads.is_empty()
+    }
+
+    /// Returns what the transaction reads of the rollout.
+    pub fn rollout_reads(&self) -> &[Read] {
+        &self.rollout_reads
     }
 
     /// Returns the content of the transaction.
@@ -107,6 +144,7 @@ impl StoreWrite {
             failure: self.failure.clone(),
             progress: self.progress,
             report: &self.report,
+            rollout_reads: &self.rollout_reads,
         }
     }
 

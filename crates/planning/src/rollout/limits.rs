@@ -55,9 +55,20 @@ impl LimitView {
         (0..self.max).filter(|number| !self.holders.get(number).is_some_and(is_other)).collect()
     }
 
-    /// True if so many hosts come first that hardly any change lets this one start. It is not known how many.
+    /// Returns how many hosts of the queue watch the claims: no more than one in addition to those that can start.
+    fn heads(&self) -> usize {
+        HEADS.min(self.max.saturating_add(1)) as usize
+    }
+
+    /// True if so many hosts come first that hardly any change lets this one start. It is not always known how many.
     pub(super) fn is_far_back(&self) -> bool {
-        self.ahead.len() >= HEADS as usize
+        self.ahead.len() >= self.heads()
+    }
+
+    /// Returns the tickets just before the place of the host: all of them if it is one of the first. When the first of
+    /// them is gone, it is one of the first.
+    pub(super) fn nearest(&self) -> &[(Place, HostName)] {
+        &self.ahead[self.ahead.len().saturating_sub(self.heads())..]
     }
 
     /// True if so many of these numbers are free that hosts do not wait for each other.
@@ -71,10 +82,9 @@ impl LimitView {
         !Self::is_roomy(free) && (self.is_far_back() || free <= self.ahead.len())
     }
 
-    /// True if others hold numbers and few are free, so that hosts wait for their turn.
+    /// True if few numbers are free, so that hosts wait for their turn.
     pub(super) fn is_contended(&self, host: &HostName) -> bool {
-        let by_others = self.holders.values().any(|holder| holder.as_ref() != Some(host));
-        by_others && !Self::is_roomy(self.free(host).len())
+        !Self::is_roomy(self.free(host).len())
     }
 
     /// Returns how many hosts are passed over because they do not use their turn, one after the other.

@@ -47,6 +47,7 @@ pub use policy::read_policy;
 pub use present::{NoRollout, PresentRollout, RolloutStatus, RolloutWord};
 pub use problems::{FailedHostView, RolloutFailures};
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
+pub(crate) use reads::possible_reads;
 pub use reads::{first_reads, second_reads};
 pub use resolve::{RECORD_RANGES, good_version, resolve, unusable};
 pub use results::{HostResult, results};

@@ -4,8 +4,8 @@ use super::limits::place;
 use super::rules::{self, record_of};
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::limit::{HEADS, Limit, Place};
-use schema::names::{HostName, Version};
+use schema::limit::{HEADS, Limit, LimitBy, Place};
+use schema::names::{HostName, LabelName, Version};
 use schema::order::InstructionOrder;
 use schema::reads::Read;
 use schema::records::{ResolvedLimit, RosterEntry};
@@ -39,16 +39,40 @@ pub(super) fn reads_of_limits(
 ) -> Vec<Read> {
     let roster = roster_of(host, found).unwrap_or_default();
     let limits = limits.iter().filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
-    let reads = |limit: Limit| {
-        let ticket = Key::Ticket(order, limit.clone(), *place, host.clone());
-        [
-            Read::Range(Prefix::ClaimsOf(limit.clone())),
-            Read::Key(ticket.clone()),
-            // One may be the host's own, where it has another place than this.
-            Read::NextAfter { range: Prefix::Queue(order, limit), key: ticket, count: HEADS + 1 },
-        ]
-    };
-    limits.flat_map(reads).collect()
+    limits.flat_map(|limit| reads_of_limit((*place, host), order, limit)).collect()
+}
+
+/// Largest number of limits that are read before it is known which ones there are.
+const POSSIBLE_LIMITS: usize = 8;
+
+/// Returns what a host reads that does not know its rollout: limits that may count it are read as well, those by label
+/// last. If another one counts it, that is read afterwards.
+pub(crate) fn possible_reads(
+    host: &HostName,
+    (order, version): (InstructionOrder, &Version),
+    roster: &RosterEntry,
+) -> Vec<Read> {
+    let labels = roster.labels.keys().filter_map(|label| LabelName::new(label).ok()).map(LimitBy::Label);
+    let all = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group].into_iter().chain(labels);
+    let limits = all.filter_map(|by| by.of_host(roster).ok().flatten()).take(POSSIBLE_LIMITS);
+    let place = place(host, version);
+    let mut reads = first_reads(host, order);
+    reads.extend(limits.flat_map(|limit| reads_of_limit((place, host), order, limit)));
+    reads
+}
+
+pub(super) fn reads_of_limit(
+    (place, host): (Place, &HostName),
+    order: InstructionOrder,
+    limit: Limit,
+) -> [Read; 3] {
+    let ticket = Key::Ticket(order, limit.clone(), place, host.clone());
+    [
+        Read::Range(Prefix::ClaimsOf(limit.clone())),
+        Read::Key(ticket.clone()),
+        // One may be the host's own, where it has another place than this.
+        Read::NextAfter { range: Prefix::Queue(order, limit), key: ticket, count: HEADS + 1 },
+    ]
 }
 
 /// Returns the roster entry of a host; an empty one if it has none.

@@ -3,11 +3,13 @@
 
 use super::limits::LimitView;
 use super::obstacle::Obstacle;
+use super::reads::{first_reads, reads_of_limit};
 use super::rules::Rules;
 use super::view::{Need, RolloutView};
 use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, Place};
 use schema::names::HostName;
+use schema::reads::Read;
 use std::collections::BTreeSet;
 
 impl RolloutView {
@@ -24,8 +26,8 @@ impl RolloutView {
         self.limits.iter().find(|view| view.holds(self.host()))
     }
 
-    /// Returns why the host takes a ticket though it may start: others hold numbers of a limit, few are free, and
-    /// the host has no ticket yet. It does not know who else has just none.
+    /// Returns why the host takes a ticket though it may start: few numbers of a limit are free, and the host has no
+    /// ticket yet. It does not know who else has just none.
     pub(crate) fn queues_first(&self, need: Need) -> Option<Obstacle> {
         let view = self.limit_to_queue_for().filter(|_| need == Need::Claims)?;
         Some(Obstacle::NotItsTurn { limit: view.limit.clone(), ahead: 0 })
@@ -38,19 +40,28 @@ impl RolloutView {
         self.limits.iter().find(|view| view.is_contended(self.host()))
     }
 
+    /// Returns what was read for this view, so that all of it can be read again at once.
+    pub fn reads(&self) -> Vec<Read> {
+        let (place, host) = &self.own;
+        let limits = self.limits.iter().map(|view| view.limit.clone());
+        let mut reads = first_reads(host, self.order);
+        reads.extend(limits.flat_map(|limit| reads_of_limit((*place, host), self.order, limit)));
+        reads
+    }
+
     /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
     /// first limit that holds the host either the claims and the tickets before its own, or one ticket.
     pub fn ranges(&self) -> Vec<Prefix> {
         let limit = self.waits_for().or_else(|| self.limit_to_queue_for());
         let is_far_back = limit.is_some_and(LimitView::is_far_back);
-        self.ranges_with(limit.map(|view| (view, &view.ahead[..])), is_far_back)
+        self.ranges_with(limit.map(|view| (view, view.nearest())), is_far_back)
     }
 
     /// Returns the ranges that a host far back in a queue has to follow when the ticket that it watches is gone; none for
     /// others. Its turn comes soon then, so it begins to follow them before it reads what else has changed.
     pub fn next_ranges(&self) -> Vec<Prefix> {
         let limit = self.waits_for().filter(|view| view.is_queued && view.is_far_back());
-        limit.map_or_else(Vec::new, |view| self.ranges_with(Some((view, &view.ahead[1..])), false))
+        limit.map_or_else(Vec::new, |view| self.ranges_with(Some((view, &view.nearest()[1..])), false))
     }
 
     fn ranges_with(
@@ -72,8 +83,8 @@ impl RolloutView {
         }
         if let Some((view, ahead)) = limit {
             let watched = match ahead {
-                // Who comes first is known when the host has its ticket.
-                _ if !view.is_queued => std::slice::from_ref(&self.own),
+                // Who comes first is read together with the write of the ticket.
+                _ if !view.is_queued => &[],
                 ahead if is_far_back => &ahead[..1],
                 ahead => {
                     ranges.push(Prefix::ClaimsOf(view.limit.clone()));

@@ -10,6 +10,7 @@ use crate::frozen::FrozenBy;
 use crate::keys::{Key, Prefix, StatusState};
 use crate::names::{HostName, StatusType, Version};
 use crate::order::InstructionOrder;
+use crate::reads::Read;
 use crate::records::{FailedHost, HostClaims, HostProgress, Report, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
@@ -48,6 +49,8 @@ pub struct HostWrite<'a> {
     pub progress: Option<(InstructionOrder, HostProgress)>,
     /// Report to write with the transaction.
     pub report: &'a Report,
+    /// What the host wants to know of its rollout if its start is refused, or else when the transaction was applied.
+    pub rollout_reads: &'a [Read],
 }
 
 /// What a transaction does with the failure of its host in a rollout.
@@ -164,6 +167,9 @@ impl HostWrite<'_> {
             change.add_to(&mut transaction);
         }
         transaction.reads = self.keys_to_judge(expected);
+        let reads =
+            if self.start.is_some() { &mut transaction.reads_instead } else { &mut transaction.reads_after };
+        reads.extend_from_slice(self.rollout_reads);
         transaction
     }
 

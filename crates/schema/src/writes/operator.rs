@@ -7,6 +7,7 @@ use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
 use crate::keys::Key;
 use crate::names::{HostName, ServiceName, Token, Version};
+use crate::reads::Read;
 use crate::records::{
     DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutOptions, RolloutPolicy,
     RosterEntry, StoreIdentity, Trigger,
@@ -33,12 +34,14 @@ pub struct TargetRequest {
     pub options: RolloutOptions,
     /// True if nothing is written when the version is the instruction in force.
     pub if_different: bool,
+    /// What is read when the version is written: that from which the record of its rollout follows.
+    pub rollout_reads: Vec<Read>,
 }
 
 impl TargetRequest {
     /// Returns the request for a version, under the policy as it is.
     pub fn new(version: Version) -> Self {
-        Self { version, options: RolloutOptions::default(), if_different: false }
+        Self { version, options: RolloutOptions::default(), if_different: false, rollout_reads: Vec::new() }
     }
 }
 
@@ -56,6 +59,7 @@ pub fn set_target(
         transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
     }
     put_target(&mut transaction, (&request.version, false), &request.options, (found, act));
+    transaction.reads_after.clone_from(&request.rollout_reads);
     act.add_event(transaction, &Key::CurrentVersion, found)
 }
 

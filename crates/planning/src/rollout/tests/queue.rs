@@ -33,25 +33,30 @@ fn execute(reads: &[Read], store: &KeySnapshot) -> KeySnapshot {
 
 #[test]
 fn a_release_wakes_the_heads_of_a_queue_and_not_the_fleet() {
-    let mut found = held(1);
-    found.ticket("web0", own());
-    let watches_claims = |found: &Found| found.view("web0").ranges().contains(&Prefix::ClaimsOf(web()));
-    for (ahead, is_head) in [(0, true), (1, true), (2, true), (3, false), (4, false)] {
-        if ahead > 0 {
-            found.ticket(&format!("web{ahead}"), Place(own().0 - ahead));
+    // One host more than can start at once, and not more than three.
+    for (max, heads) in [(1, 2), (2, 3), (3, 3), (8, 3)] {
+        let mut found = of_web(max);
+        (0..max).for_each(|number| drop(found.claim(number, &format!("web{}", 20 + number)).view("web0")));
+        found.ticket("web0", own());
+        for ahead in 0..=4 {
+            if ahead > 0 {
+                found.ticket(&format!("web{ahead}"), Place(own().0 - ahead));
+            }
+            let (view, is_head) = (found.view("web0"), ahead < heads);
+            let what = format!("limit {max}, {ahead} before it");
+            assert_eq!(view.ranges().contains(&Prefix::ClaimsOf(web())), is_head, "{what}");
+            assert_eq!(view.is_far_back(), !is_head, "{what}");
+            let watched = Prefix::TicketAt(ORDER, web(), Place(own().0 - heads));
+            assert_eq!(view.ranges().contains(&watched), !is_head, "{what}: the ticket of the last head");
         }
-        assert_eq!(watches_claims(&found), is_head, "{ahead} before it");
-        assert_eq!(found.view("web0").is_far_back(), !is_head, "{ahead} before it");
     }
-    let watched = Prefix::TicketAt(ORDER, web(), Place(own().0 - 3));
-    assert!(found.view("web0").ranges().contains(&watched), "the ticket three places before its own");
     // A fleet without a policy watches freezes alone.
     assert_eq!(Found::default().hosts("web", 1).view("web0").ranges(), [Prefix::Freezes]);
 }
 
 #[test]
 fn a_host_far_back_knows_what_it_follows_when_its_turn_comes_near() {
-    let mut near = held(1);
+    let mut near = held(2);
     near.ticket("web0", own()).ticket("web1", Place(own().0 - 1)).ticket("web2", Place(own().0 - 2));
     assert_eq!(near.view("web0").next_ranges(), [], "it is one of the first");
     let mut far = near.clone();
@@ -65,16 +70,47 @@ fn a_host_without_a_ticket_takes_one_first_and_waits_until_it_has_it() {
     let waits =
         |found: &Found| found.view("web0").queues_first(Need::Claims).map(|obstacle| obstacle.to_string());
     let first = Some("it takes its place among the hosts that wait for the limit of role web".to_owned());
-    assert_eq!(waits(&of_web(2)), None, "nobody holds a number");
+    // Others may be about to take the numbers, though nobody holds one yet.
+    assert_eq!(waits(&of_web(2)), first);
     let mut found = held(2);
     assert_eq!(waits(&found), first);
     assert_eq!(found.view("web0").queues_first(Need::ClaimsAgain), None, "it holds claims");
-    let ranges = found.view("web0").ranges();
-    assert!(ranges.contains(&Prefix::TicketAt(ORDER, web(), own())), "{ranges:?}");
-    assert!(!ranges.contains(&Prefix::ClaimsOf(web())), "{ranges:?}");
+    // It reads who comes first when it writes the ticket.
+    let (record, halt) = (Prefix::RecordOf(ORDER), Prefix::HaltOf(ORDER));
+    assert_eq!(found.view("web0").ranges(), [Prefix::Freezes, record, halt]);
     found.ticket("web0", own());
     assert_eq!(waits(&found), None);
     assert_eq!(found.number("web0", 0), Ok(Some(1)));
+}
+
+#[test]
+fn a_host_that_does_not_know_its_rollout_reads_the_limits_that_may_count_it() {
+    let check = |limits: &[&str], labels: &[(&str, &str)], is_all: bool| {
+        let labels = labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let entry =
+            RosterEntry { role: schema::names::Role::new("web").ok(), labels, ..RosterEntry::default() };
+        let policy: Vec<String> =
+            limits.iter().map(|by| format!("[[limit]]\nby = \"{by}\"\nmax = 1\n")).collect();
+        let mut found = Found::default();
+        found
+            .put(&Key::Host(host("web0")), &codec::write(&entry), 1)
+            .policy(&policy.concat(), 10)
+            .with_record();
+        let of = (ORDER, &instruction().version);
+        let reads = possible_reads(&host("web0"), of, &entry);
+        let first = first_reads(&host("web0"), ORDER);
+        let second = second_reads(&host("web0"), of, &execute(&first, &found.0));
+        assert_eq!(second.len(), 3 * limits.len(), "{limits:?}");
+        assert!(first.iter().all(|read| reads.contains(read)), "{limits:?}");
+        assert_eq!(second.iter().all(|read| reads.contains(read)), is_all, "{limits:?}: {reads:?}");
+    };
+    check(&["fleet"], &[], true);
+    check(&["role", "labels.rack"], &[("rack", "r1"), ("az", "a/b")], true);
+    // Of a host with very many labels, not all are read before it is known which of them count.
+    let names: Vec<String> = (0..9).map(|n| format!("n{n}")).collect();
+    let labels: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    check(&["labels.n0"], &labels, true);
+    check(&["labels.n8"], &labels, false);
 }
 
 #[test]
@@ -135,8 +171,10 @@ proptest! {
         }
         let of = (ORDER, &instruction().version);
         let first = execute(&first_reads(&host("web0"), ORDER), &found.0);
-        let mut part = execute(&second_reads(&host("web0"), of, &first), &found.0);
+        let second = second_reads(&host("web0"), of, &first);
+        let mut part = execute(&second, &found.0);
         part.entries.extend(first.entries);
+        prop_assert_eq!(found.view("web0").reads(), [first_reads(&host("web0"), ORDER), second].concat());
         prop_assert!(part.in_range(&Prefix::Queue(ORDER, web())).count() <= 5);
         prop_assert_eq!(RolloutView::new(&host("web0"), of, &part, at(0)), found.view("web0"));
     }

@@ -152,7 +152,18 @@ fn commit_expecting(store: &mut Store, write: &HostWrite<'_>, mut expected: Expe
 
 fn write<'a>(host: &'a HostName, report: &'a Report, fence: Fence, listing: Listing) -> HostWrite<'a> {
     let (statuses, failure) = (Vec::new(), FailureChange::Keep);
-    HostWrite { host, fence, start: None, listing, statuses, claims: None, failure, progress: None, report }
+    HostWrite {
+        host,
+        fence,
+        start: None,
+        listing,
+        statuses,
+        claims: None,
+        failure,
+        progress: None,
+        report,
+        rollout_reads: &[],
+    }
 }
 
 #[test]
