@@ -78,6 +78,8 @@ pub(crate) struct RolloutTask {
     read_for: Option<WantedRollout>,
     /// The revision at which it was read last.
     read_at: i64,
+    /// The revision of the newest change that was received: what was found before it lacks the change.
+    changed_at: i64,
     /// The queue in which the host is one of the first, with what changed since then; `None` if each change is news.
     queue: Option<WatchedQueue>,
     /// The ranges that are followed as soon as what is followed now has changed.
@@ -123,6 +125,7 @@ impl RolloutTask {
             number: 0,
             read_for: None,
             read_at: 0,
+            changed_at: 0,
             queue: None,
             next_ranges: Vec::new(),
             found: KeySnapshot::default(),
@@ -141,8 +144,8 @@ impl RolloutTask {
         let of = (order, &wanted.instruction.version);
         let first = first_reads(&self.host, order);
         let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
-        let known = known.and_then(|known| known.newer_than((wanted.history, self.read_at), &first));
-        let (reads, mut found) = match known {
+        let known = known.filter(|known| known.is_newer(wanted.history, (self.read_at, self.changed_at)));
+        let (reads, mut found) = match known.and_then(|known| known.with_all(&first)) {
             Some((reads, found)) => (reads.to_vec(), found.clone()),
             None => {
                 // Mostly the same limits count the host as before, so that one request is enough.
@@ -151,13 +154,12 @@ impl RolloutTask {
                 (reads, found)
             }
         };
-        self.read_at = found.revision;
+        (self.read_at, self.changed_at) = (found.revision, found.revision);
         let more = second_reads(&self.host, of, &found);
         if !has_all(&reads, &more) {
             let at = Some(found.revision);
-            let KeySnapshot { entries, .. } =
-                self.session.read_judged(wanted.history, &more, at, deadline).await?;
-            found.entries.extend(entries);
+            let rest = self.session.read_judged(wanted.history, &more, at, deadline).await?;
+            found.entries.extend(rest.entries);
         }
         // Without a record, what may be needed is read the next time too.
         let has_record = found.get(&Key::RolloutRecord(order)).is_some();
@@ -226,6 +228,8 @@ impl RolloutTask {
     /// that misses nothing. What is not followed in time is followed after the read.
     async fn follow_next(&mut self) {
         let first = self.number + 1;
+        // What was found before the new ranges are followed is not enough.
+        self.changed_at = i64::MAX;
         let ranges = std::mem::take(&mut self.next_ranges);
         self.begin_to_follow(&ranges, FeedBegin::Now);
         let mut waits_for: BTreeSet<u64> = (first..=self.number).collect();
@@ -352,6 +356,7 @@ impl Reconcile for RolloutTask {
                 is_followed
                     && match event {
                         FeedEvent::Apply(revision, changes) if revision > self.read_at => {
+                            self.changed_at = self.changed_at.max(revision);
                             self.expect_limits(&wanted.instruction, &changes);
                             self.is_news(&changes)
                         }
