@@ -4,11 +4,12 @@
 //! simulate for SECONDS         fresh fleets on every core
 //! simulate replay SEED [BUG]   the history of one fleet
 //! simulate bugs                a seed that shows each planted bug
-//! simulate exhaustively [long] all orders of events of small fleets
+//! simulate exhaustively [long] all orders of events of small fleets, on every core
 //! ```
 
 use simulator::{Bounds, Mutation, Searched, Summary, search, trace};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tests::simulation::{Run, find, fresh_seed};
 
@@ -24,9 +25,8 @@ fn main() -> ExitCode {
         ["for", seconds] if number(seconds).is_some() => {
             let (begin, first) = (Instant::now(), fresh_seed());
             let limit = Duration::from_secs(number(seconds).unwrap_or_default());
-            let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
             let runs: Vec<Run> = std::thread::scope(|scope| {
-                let handles: Vec<_> = (0..threads)
+                let handles: Vec<_> = (0..threads())
                     .map(|n| scope.spawn(move || Run::for_time(first + n * THREAD_STRIDE, limit, 0)))
                     .collect();
                 handles.into_iter().map(|handle| handle.join().expect("a run")).collect()
@@ -80,23 +80,43 @@ fn main() -> ExitCode {
 /// Searches all orders of events within each of these bounds.
 #[allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 fn search_all(all: Vec<Bounds>) -> ExitCode {
-    let mut sum = Searched::default();
-    for bounds in all {
-        let begin = Instant::now();
-        match search(bounds, None) {
-            Ok(searched) => {
-                let Searched { states, transitions, ends } = searched;
-                let seconds = begin.elapsed().as_secs();
-                println!("{bounds}: {states} states, {transitions} transitions, {ends} ends, {seconds} s");
-                sum += searched;
-            }
-            Err((violation, moves)) => {
-                println!("{bounds}: {violation}\n{}", moves.join("\n"));
-                return ExitCode::FAILURE;
+    let waiting = Mutex::new(all.into_iter());
+    let search_some = || {
+        let mut sum = Some(Searched::default());
+        loop {
+            let next = waiting.lock().expect("no search panicked").next();
+            let Some(bounds) = next else { return sum };
+            let begin = Instant::now();
+            match search(bounds, None) {
+                Ok(searched) => {
+                    let Searched { states, transitions, ends } = searched;
+                    let seconds = begin.elapsed().as_secs();
+                    println!(
+                        "{bounds}: {states} states, {transitions} transitions, {ends} ends, {seconds} s"
+                    );
+                    sum.iter_mut().for_each(|sum| *sum += searched);
+                }
+                Err((violation, moves)) => {
+                    println!("{bounds}: {violation}\n{}", moves.join("\n"));
+                    sum = None;
+                }
             }
         }
+    };
+    let sums: Vec<Option<Searched>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads()).map(|_| scope.spawn(search_some)).collect();
+        handles.into_iter().map(|handle| handle.join().expect("a search")).collect()
+    });
+    let mut together = Searched::default();
+    for sum in sums {
+        let Some(sum) = sum else { return ExitCode::FAILURE };
+        together += sum;
     }
-    let Searched { states, transitions, ends } = sum;
+    let Searched { states, transitions, ends } = together;
     println!("together: {states} states, {transitions} transitions, {ends} ends");
     ExitCode::SUCCESS
+}
+
+fn threads() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
 }
