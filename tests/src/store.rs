@@ -3,7 +3,7 @@
 use crate::recorder::Change;
 use etcd_client::{Client, ConnectOptions, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A client with blocking calls to the store.
 pub struct Store {
@@ -117,6 +117,7 @@ impl Store {
     /// `lease_seconds`.
     pub fn replay(&self, changes: &[Change], to: i64, lease_seconds: i64) {
         let mut leases = BTreeSet::from([0]);
+        let mut renewed = Instant::now();
         for group in changes.chunk_by(|a, b| a.revision == b.revision) {
             let revision = group[0].revision;
             if revision > to {
@@ -142,7 +143,21 @@ impl Store {
             let txn = Txn::new().and_then(group.iter().map(operation).collect::<Vec<_>>());
             let answer = self.runtime.block_on(self.client.clone().txn(txn)).expect("replayed");
             assert_eq!(answer.header().expect("a header").revision(), revision, "{group:?}");
+            // The end of a lease is a revision too, and a slow disk may need longer than a lease lasts.
+            if renewed.elapsed() > Duration::from_secs(lease_seconds.unsigned_abs()) / 4 {
+                renewed = Instant::now();
+                leases.iter().filter(|lease| **lease != 0).for_each(|lease| self.renew(*lease));
+            }
         }
+    }
+
+    fn renew(&self, lease: i64) {
+        self.call(|mut c| async move {
+            let (mut keeper, mut answers) = c.lease_keep_alive(lease).await?;
+            keeper.keep_alive().await?;
+            answers.message().await
+        })
+        .expect("renewed");
     }
 
     /// Returns the lease of a key; 0 if the key has no lease or does not exist.
