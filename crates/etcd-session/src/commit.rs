@@ -2,6 +2,7 @@
 
 use crate::error::StoreError;
 use crate::observer::RequestKind;
+use crate::read::key_values;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
@@ -39,11 +40,16 @@ impl Session {
         let request = self.request_of(transaction);
         let repeat = if transaction.idempotent { Repeat::Freely } else { Repeat::IfNotApplied };
         let answer = self
-            .call((RequestKind::Commit, operation), repeat, deadline, |mut client| {
+            .call((RequestKind::Commit, operation), repeat, deadline, |client| {
                 let request = request.clone();
-                async move { client.txn(request).await }
+                async move { key_values(&client).txn(request).await }
             })
-            .await?;
+            .await
+            .map_err(|error| match error {
+                // The answer was too long to be read, so there was one: the transaction may be applied.
+                StoreError::TooLarge { operation, detail } => StoreError::Unknown { operation, detail },
+                error => error,
+            })?;
         let mut found = KeySnapshot::default();
         let applied = answer.succeeded();
         let mut is_whole = true;

@@ -6,7 +6,9 @@ use crate::error::StoreError;
 use crate::observer::RequestKind;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
-use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Client, GetOptions, GetResponse, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
 use schema::keys::{Key, Prefix};
 use schema::reads::{Keys, Read};
 use schema::snapshot::{Entry, KeySnapshot};
@@ -26,6 +28,11 @@ const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Largest answer that is decoded, in bytes. The library's default of 4 MiB is too small for
 /// 100,000 keys.
 pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Returns the client for keys, which takes long answers.
+pub(crate) fn key_values(client: &Client) -> KvClient {
+    client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES)
+}
 
 /// The keys of a range at one revision, without their values.
 #[derive(Debug)]
@@ -287,10 +294,7 @@ impl Session {
     async fn commit_reads(&self, gets: &[TxnOp], deadline: Deadline) -> Result<TxnResponse, StoreError> {
         self.call((RequestKind::Read, "read"), Repeat::Freely, deadline, |client| {
             let gets = gets.to_vec();
-            async move {
-                let mut kv = client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES);
-                kv.txn(Txn::new().and_then(gets)).await
-            }
+            async move { key_values(&client).txn(Txn::new().and_then(gets)).await }
         })
         .await
     }
@@ -591,13 +595,7 @@ impl Paging {
                         options = options.with_keys_only();
                     }
                     let from = self.from.clone();
-                    async move {
-                        client
-                            .kv_client()
-                            .max_decoding_message_size(ANSWER_MAX_BYTES)
-                            .get(from, Some(options))
-                            .await
-                    }
+                    async move { key_values(&client).get(from, Some(options)).await }
                 });
             match page_request.await {
                 // Values here are larger than the earlier ones: retry with fewer entries.

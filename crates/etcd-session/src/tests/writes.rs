@@ -278,3 +278,28 @@ async fn what_a_writer_wants_to_know_next_is_read_after_its_operations_or_instea
     let committed = fixture.session.commit(&applied, Deadline::within(LIMIT)).await.expect("answered");
     assert!(committed.applied && !committed.is_whole, "a host more than is read of a range");
 }
+
+/// What the transactions of a queue and of `trigger_update` read can be longer than an answer of etcd usually is.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_reads_much_and_after_too_long_an_answer_it_may_be_applied() {
+    let mut fixture = Fixture::new().await;
+    let value = "x".repeat(1024 * 1024);
+    let mut transaction = Transaction::once("test").when(Compare::absent(Key::DropStale));
+    transaction.reads_after = vec![Read::Range(Prefix::Hosts)];
+    transaction.put(Key::DropStale, "1", 0);
+    for n in 0..5 {
+        fixture.put(&Key::Host(HostName::new(format!("h{n}")).expect("a name")), &value).await;
+    }
+    let committed = fixture.session.commit(&transaction, Deadline::within(LIMIT)).await.expect("answered");
+    assert!(committed.applied && committed.found.entries.len() == 5);
+    for n in 5..65 {
+        fixture.put(&Key::Host(HostName::new(format!("h{n}")).expect("a name")), &value).await;
+    }
+    transaction.compares.clear();
+    transaction.operations.clear();
+    transaction.put(Key::DropStale, "2", 0);
+    let error = fixture.session.commit(&transaction, Deadline::within(LIMIT)).await.expect_err("too long");
+    assert_eq!(error.class(), Class::Unknown, "{error}");
+    let found = fixture.read(&[Key::DropStale]).await;
+    assert_eq!(found.get(&Key::DropStale).map(|entry| entry.value.as_slice()), Some(&b"2"[..]));
+}
