@@ -47,9 +47,6 @@ impl Executor {
             HostWritten::HeldBack(at) => return Err(ExecuteError::HeldBack(Obstacle::NotRead, at)),
         };
         context.store_written();
-        if write.takes_ticket() {
-            context.brakes.queued(revision);
-        }
         let published = write.applied(&mut context.state, revision).map_err(ExecuteError::Refused)?;
         context.written = Some((revision, published));
         context.state.record(Fact::ReportWritten, &context.policy, now, jitter());

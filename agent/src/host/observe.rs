@@ -80,6 +80,8 @@ impl Reconciler {
         let known = self.rollout.borrow_and_update().clone();
         let history = self.executor.session.marks().history;
         context.brakes.follow(&context.state);
+        let (followed, host) = (&context.snapshot.followed, &context.state.host);
+        context.brakes.queued(|| store_view::claims(followed, host, context.written.as_ref()));
         if let Some((of, view)) = known.as_deref()
             && *of == history
         {

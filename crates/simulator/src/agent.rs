@@ -339,6 +339,11 @@ impl Agent {
         }
         self.follow_gate(world)?;
         self.brakes.follow(&self.state);
+        let claims = || store_view::claims(&self.followed, &self.state.host, self.written.as_ref());
+        if self.brakes.queued(claims) {
+            self.rollout_news = true;
+            self.rollout_answered(world);
+        }
         let target = store_view::target(&self.followed, self.epoch());
         if target != self.target {
             self.target = target;

@@ -160,11 +160,6 @@ impl Agent {
         self.boundary(world)?;
         self.failures = 0;
         let PendingWrite { write, effect, started, .. } = pending;
-        if write.takes_ticket() {
-            self.brakes.queued(revision);
-            self.rollout_news = true;
-            self.rollout_answered(world);
-        }
         let published = match write.applied(&mut self.state, revision) {
             Ok(published) => published,
             Err(refusal) => {

@@ -121,11 +121,18 @@ impl BrakesMemory {
         self.refused = Some(RefusedStart { obstacle, revision, at, order: order_to_start(state) });
     }
 
-    /// Notes that the host took a ticket at a revision. What was read before does not say who comes first.
-    pub fn queued(&mut self, revision: i64) {
-        if let Some(refused) = &mut self.refused {
-            refused.revision = refused.revision.max(revision);
+    /// Notes the ticket that the store has of this host. What was read before it was written does not say who
+    /// comes first. Returns true if it was not noted before. A host may not know that it wrote the ticket, because
+    /// the answer was lost.
+    pub fn queued(&mut self, claims: impl FnOnce() -> FoundClaims) -> bool {
+        let Some(refused) = &mut self.refused else { return false };
+        let claims = claims();
+        let is_queued = claims.ticket().is_some_and(|ticket| Some(ticket.rollout) == refused.order);
+        let is_new = is_queued && refused.revision < claims.revision;
+        if is_new {
+            refused.revision = claims.revision;
         }
+        is_new
     }
 
     /// Forgets what is known if the host has nothing to start any more, or something else.

@@ -170,6 +170,14 @@ pub fn published(
     }
 }
 
+/// Returns the claims and the ticket of the host: what it last wrote, or what was read since.
+pub fn claims(followed: &FollowedKeys, host: &HostName, written: Option<&(i64, Published)>) -> FoundClaims {
+    match written {
+        Some((at, published)) if *at > followed.read_revision => published.claims.clone(),
+        _ => FoundClaims::read(host, &followed.keys),
+    }
+}
+
 /// Returns what a snapshot shows of the host's keys. Values that cannot be read count as missing, so
 /// they are written again.
 fn read(followed: &FollowedKeys, host: &HostName) -> Published {

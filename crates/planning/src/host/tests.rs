@@ -13,12 +13,12 @@ use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
-use schema::limit::{Limit, LimitBy};
+use schema::limit::{Limit, LimitBy, Place};
 use schema::names::{Fingerprint, HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
 use schema::records::{
-    Cause, Driver, FailureKind, HeldClaim, HostClaims, LONG_STEP, MachineInfo, Purpose, Report, Wait,
+    Cause, Driver, FailureKind, HeldClaim, HostClaims, LONG_STEP, MachineInfo, Purpose, Report, Ticket, Wait,
 };
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
@@ -1352,6 +1352,29 @@ fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     world.brakes.forget();
     world.settle();
     assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_ticket_in_the_store_makes_what_was_read_before_it_too_old() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.advance();
+    let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
+    world.brakes.refuse(&world.state, Obstacle::NotRead, 20, world.now.boot);
+    let mut check = |rollout, revision, is_new, since| {
+        let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
+        let ticket = Ticket { rollout, limit, place: Place(1), lease: 7 };
+        let none = HostClaims::none(world.instance.clone(), order, world.now.wall);
+        let claims = Some(HostClaims { ticket: Some(ticket), ..none });
+        let queued = world.brakes.queued(|| FoundClaims { claims, revision });
+        assert_eq!((queued, world.brakes.wanted_since()), (is_new, Some(since)), "{rollout}, {revision}");
+    };
+    check(order, 15, false, 20);
+    check(InstructionOrder { revision: 1, ..order }, 25, false, 20);
+    // Maybe the host does not know that it wrote the ticket, because the answer was lost.
+    check(order, 25, true, 25);
+    check(order, 25, false, 25);
+    assert!(!world.brakes.queued(FoundClaims::default));
 }
 
 #[test]

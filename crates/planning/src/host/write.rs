@@ -121,11 +121,6 @@ impl StoreWrite {
         })
     }
 
-    /// True if the host takes a ticket, so that it has to know who comes first.
-    pub fn takes_ticket(&self) -> bool {
-        self.start.is_none() && !self.rollout_reads.is_empty()
-    }
-
     /// Returns what the transaction reads of the rollout.
     pub fn rollout_reads(&self) -> &[Read] {
         &self.rollout_reads
