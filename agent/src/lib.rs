@@ -26,6 +26,7 @@ mod metrics;
 mod reconcile;
 mod rollout;
 mod rollout_end;
+mod rollout_followed;
 mod rollout_found;
 mod rollout_writes;
 mod secrets;

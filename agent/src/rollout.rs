@@ -7,9 +7,10 @@
 
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
+use crate::rollout_followed::FollowedRanges;
 use crate::rollout_found::{FoundRollout, has_all};
 use crate::rollout_writes::{halt, look_after};
-use etcd_session::{Deadline, Feed, FeedBegin, FeedEvent, FeedOptions, Session, StoreError, jitter};
+use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
 use planning::rollout::{
     RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, resolve, second_reads,
 };
@@ -20,10 +21,9 @@ use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// What the host wants to know.
@@ -58,8 +58,6 @@ const STAGE_JITTER: Duration = Duration::from_secs(5);
 /// Longest delay until a host writes a record that is missing. The whole fleet sees that it is missing, and
 /// mostly another one has written it by then.
 const RECORD_SPREAD: Duration = Duration::from_millis(500);
-/// Longest time until ranges are followed that a host needs next.
-const FOLLOW_TIMEOUT: Duration = Duration::from_secs(1);
 /// Delay after a read that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -69,11 +67,7 @@ pub(crate) struct RolloutTask {
     host: HostName,
     wanted: watch::Receiver<Option<WantedRollout>>,
     sender: watch::Sender<KnownRollout>,
-    events: mpsc::Receiver<(u64, FeedEvent)>,
-    sink: mpsc::Sender<(u64, FeedEvent)>,
-    /// The followed ranges. Each feed has a number of its own.
-    feeds: Vec<(Prefix, u64, Feed)>,
-    number: u64,
+    followed: FollowedRanges,
     /// What was wanted when the rollout was read last.
     read_for: Option<WantedRollout>,
     /// The revision at which it was read last.
@@ -113,16 +107,13 @@ impl RolloutTask {
         wanted: watch::Receiver<Option<WantedRollout>>,
     ) -> (Self, watch::Receiver<KnownRollout>) {
         let (sender, receiver) = watch::channel(None);
-        let (sink, events) = mpsc::channel(16);
+        let followed = FollowedRanges::new(session.clone());
         let task = Self {
             session,
             host,
             wanted,
             sender,
-            events,
-            sink,
-            feeds: Vec::new(),
-            number: 0,
+            followed,
             read_for: None,
             read_at: 0,
             changed_at: 0,
@@ -193,6 +184,15 @@ impl RolloutTask {
         Ok(true)
     }
 
+    /// Notes a revision up to which a feed showed changes. Returns true if the rollout was read before it.
+    fn has_changed(&mut self, revision: i64) -> bool {
+        let is_newer = revision > self.read_at;
+        if is_newer {
+            self.changed_at = self.changed_at.max(revision);
+        }
+        is_newer
+    }
+
     /// True if these changes may let the host start, or say something else than who waits and who holds.
     fn is_news(&mut self, changes: &[(String, Option<Entry>)]) -> bool {
         let Some(queue) = &mut self.queue else { return true };
@@ -216,46 +216,6 @@ impl RolloutTask {
         let Some((_, Some(entry))) = changes.iter().find(|(key, _)| *key == record) else { return };
         self.found.entries.insert(record, entry.clone());
         self.limit_reads = second_reads(&self.host, (instruction.order, &instruction.version), &self.found);
-    }
-
-    /// Follows exactly these ranges, the new ones from a revision on.
-    fn follow(&mut self, ranges: &[Prefix], revision: i64) {
-        self.feeds.retain(|(range, ..)| ranges.contains(range));
-        self.begin_to_follow(ranges, FeedBegin::After(revision));
-    }
-
-    /// Follows the ranges that come next too, and waits until each change from now on is seen, so that the read after
-    /// that misses nothing. What is not followed in time is followed after the read.
-    async fn follow_next(&mut self) {
-        let first = self.number + 1;
-        // What was found before the new ranges are followed is not enough.
-        self.changed_at = i64::MAX;
-        let ranges = std::mem::take(&mut self.next_ranges);
-        self.begin_to_follow(&ranges, FeedBegin::Now);
-        let mut waits_for: BTreeSet<u64> = (first..=self.number).collect();
-        let deadline = Instant::now() + FOLLOW_TIMEOUT;
-        while !waits_for.is_empty() {
-            // What others send is in what is read after this.
-            match tokio::time::timeout_at(deadline, self.events.recv()).await {
-                Ok(Some((number, FeedEvent::Connected(true)))) => waits_for.remove(&number),
-                Ok(Some(_)) => continue,
-                Ok(None) | Err(_) => break,
-            };
-        }
-        self.feeds.retain(|(_, number, _)| !waits_for.contains(number));
-    }
-
-    fn begin_to_follow(&mut self, ranges: &[Prefix], begin: FeedBegin) {
-        for range in ranges {
-            if self.feeds.iter().any(|(followed, ..)| followed == range) {
-                continue;
-            }
-            self.number += 1;
-            let options = FeedOptions { begin, ..FeedOptions::default() };
-            let (session, sink) = (self.session.clone(), self.sink.clone());
-            let feed = Feed::start(session, range.clone(), options, self.number, sink);
-            self.feeds.push((range.clone(), self.number, feed));
-        }
     }
 
     /// Reads the rollout and hands it out. Returns when to read it again.
@@ -300,7 +260,7 @@ impl RolloutTask {
         }
         self.queue = WatchedQueue::of(&view);
         self.next_ranges = view.next_ranges();
-        self.follow(&view.ranges(), view.revision);
+        self.followed.follow(&view.ranges(), view.revision);
         let is_of_history = self.session.marks().history == wanted.history;
         if is_of_history && view.revision >= wanted.since {
             self.sender.send_replace(Some(Arc::new((wanted.history, view))));
@@ -320,8 +280,7 @@ impl Reconcile for RolloutTask {
     async fn next_event(&mut self) -> Option<RolloutEvent> {
         tokio::select! {
             changed = self.wanted.changed() => changed.ok().map(|()| RolloutEvent::WantedChanged),
-            // This task holds a sender, so the channel does not close.
-            Some(event) = self.events.recv() => Some(RolloutEvent::Feed(Box::new(event))),
+            event = self.followed.next_event() => Some(RolloutEvent::Feed(Box::new(event))),
         }
     }
 
@@ -334,7 +293,7 @@ impl Reconcile for RolloutTask {
     async fn pass(&mut self, wake: Wake<RolloutEvent>) -> Option<Instant> {
         let wanted = self.wanted.borrow_and_update().clone();
         let Some(wanted) = wanted else {
-            self.feeds.clear();
+            self.followed.clear();
             self.read_for = None;
             self.lacks_record = None;
             self.queue = None;
@@ -345,24 +304,24 @@ impl Reconcile for RolloutTask {
             return None;
         };
         if self.read_for.as_ref().is_some_and(|before| before.history != wanted.history) {
-            self.feeds.clear();
+            self.followed.clear();
         }
         let is_event = matches!(wake, Wake::Event(_));
         let comes_near = matches!(&wake, Wake::Event(event) if self.comes_near(event));
         let is_news = match wake {
             Wake::Event(RolloutEvent::Feed(event)) => {
                 let (number, event) = *event;
-                let is_followed = self.feeds.iter().any(|(_, of, _)| *of == number);
-                is_followed
+                self.followed.has(number)
                     && match event {
-                        FeedEvent::Apply(revision, changes) if revision > self.read_at => {
-                            self.changed_at = self.changed_at.max(revision);
-                            self.expect_limits(&wanted.instruction, &changes);
-                            self.is_news(&changes)
+                        FeedEvent::Apply(revision, changes) => {
+                            self.has_changed(revision) && {
+                                self.expect_limits(&wanted.instruction, &changes);
+                                self.is_news(&changes)
+                            }
                         }
-                        FeedEvent::InitDone(revision) => revision > self.read_at,
-                        FeedEvent::Apply(..)
-                        | FeedEvent::Connected(_)
+                        // The range was listed anew, and what changed before that is not sent.
+                        FeedEvent::InitDone(revision) => self.has_changed(revision),
+                        FeedEvent::Connected(_)
                         | FeedEvent::InitApply(_)
                         | FeedEvent::Progress(_)
                         | FeedEvent::UnconfirmedProgress(_)
@@ -384,7 +343,10 @@ impl Reconcile for RolloutTask {
             }
         }
         if is_news && comes_near {
-            self.follow_next().await;
+            // What was found before the new ranges are followed is not enough.
+            self.changed_at = i64::MAX;
+            let ranges = std::mem::take(&mut self.next_ranges);
+            self.followed.follow_also(&ranges).await;
         }
         let again = match self.look(&wanted).await {
             Ok(again) => again,
