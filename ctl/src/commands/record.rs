@@ -4,7 +4,6 @@ use super::context::{Store, now};
 use etcd_session::StoreError;
 use planning::rollout::{RECORD_RANGES, resolve};
 use schema::instruction::Instruction;
-use schema::keys::Key;
 use schema::reads::Read;
 use schema::records::RolloutRecord;
 use schema::snapshot::KeySnapshot;
@@ -12,7 +11,7 @@ use schema::writes::rollout;
 
 /// Returns what is read with a new version, so that its record can be written before the hosts ask for it.
 pub(super) fn reads() -> Vec<Read> {
-    Read::all(&[Key::RolloutPolicy, Key::CurrentVersion, Key::Trigger, Key::Store], &RECORD_RANGES)
+    Read::all(&rollout::RECORD_KEYS, &RECORD_RANGES)
 }
 
 /// Writes the record of the rollout of an instruction, unless there is one. `found` is what [`reads`] found when the

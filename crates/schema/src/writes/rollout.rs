@@ -53,10 +53,13 @@ pub fn begin_resolving(host: &HostName, fence: Fence, order: InstructionOrder) -
     transaction
 }
 
-/// Returns the keys from which the record of a rollout follows.
+/// The keys from which the record of a new rollout follows.
+pub const RECORD_KEYS: [Key; 4] = [Key::RolloutPolicy, Key::CurrentVersion, Key::Trigger, Key::Store];
+
+/// Returns the keys from which the record of a rollout follows, and those that say whether somebody writes it.
 pub fn record_keys(order: InstructionOrder) -> [Key; 6] {
-    let (record, resolving) = (Key::RolloutRecord(order), Key::Resolving(order));
-    [Key::RolloutPolicy, Key::CurrentVersion, Key::Trigger, Key::Store, record, resolving]
+    let [policy, version, trigger, store] = RECORD_KEYS;
+    [policy, version, trigger, store, Key::RolloutRecord(order), Key::Resolving(order)]
 }
 
 /// Returns the transaction that writes the record of a rollout, unless there is one. Policy, desired
