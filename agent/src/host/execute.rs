@@ -116,9 +116,7 @@ impl Executor {
                 self.announce(context, decision, &effect).await?;
             }
             Effect::Report => {
-                // A report alone changes nothing that the journal must know of before. Claims are released, and
-                // others are told how far the host got, only when the journal says why.
-                if decision.claims.is_some() || context.state.must_write_outcome() {
+                if decision.needs_journal {
                     self.save(context)?;
                 }
                 self.announce(context, decision, &effect).await?;

@@ -20,8 +20,7 @@ impl Agent {
             self.refused(world, WriteRefusal::Claim);
             return Ok(());
         };
-        // Claims are released only when the journal says why.
-        if effect != Effect::Report || decision.claims.is_some() || self.state.must_write_outcome() {
+        if effect != Effect::Report || decision.needs_journal {
             self.save(world)?;
         }
         let published =

@@ -91,6 +91,12 @@ pub(super) fn wanted(
     (!is_same || is_needed && !new.claims.is_empty()).then_some(new)
 }
 
+/// True if these claims take nothing from what the store holds but the ticket.
+pub(super) fn leaves_queue(observed: &Observed, claims: &HostClaims) -> bool {
+    let found = observed.published.as_ref().and_then(|published| published.claims.claims.as_ref());
+    claims.is_empty() && found.is_some_and(|found| found.claims.is_empty() && !found.released)
+}
+
 /// Returns what the host holds claims for besides its update: reboots until their clients end them, and
 /// commands that run. One that was killed, or cut off by a reboot, ends when a validation that began later
 /// has passed.

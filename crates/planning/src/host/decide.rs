@@ -34,9 +34,16 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
         (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(permit))) => Some(permit),
         _ => None,
     };
-    let claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
+    let mut claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
+    // The journal must say first why claims are released. A ticket grants nothing.
+    let leaves_queue = claims.as_ref().is_some_and(|claims| claims::leaves_queue(observed, claims));
+    let tells_outcome = observed.cannot_record.is_none();
+    if !tells_outcome && !leaves_queue {
+        claims = None;
+    }
     publish::add(&mut plan, (&report, claims.as_ref()), (state, desired, observed), now);
-    Decision { plan, verdict, report, claims, permit: starts.cloned() }
+    let needs_journal = claims.is_some() && !leaves_queue || tells_outcome && state.must_write_outcome();
+    Decision { plan, verdict, report, claims, permit: starts.cloned(), tells_outcome, needs_journal }
 }
 
 /// Result of [`advance`].
@@ -186,6 +193,9 @@ impl Decider<'_> {
     /// ready to start.
     fn start(&self) -> Option<Result<Permit, Obstacle>> {
         let attempt = self.state.attempt.as_ref().filter(|a| !a.started && a.ended.is_none())?;
+        if self.observed.cannot_record.is_some() {
+            return None;
+        }
         let has_prefetched =
             attempt.prefetch.failed.is_none() && attempt.prefetch.due(&self.policy.steps.prefetch).is_none();
         let is_ready = has_prefetched

@@ -158,6 +158,11 @@ pub struct Decision {
     pub claims: Option<HostClaims>,
     /// What the host takes, if the plan begins with the start transaction.
     pub permit: Option<Permit>,
+    /// True if the store is told whether the host failed and how far it got. It is not told while the journal
+    /// cannot say so first.
+    pub tells_outcome: bool,
+    /// True if the journal must be saved before a report: others rely on what it says.
+    pub needs_journal: bool,
 }
 
 impl Decision {

@@ -159,8 +159,11 @@ pub(super) fn add(
     let truth = Truth { report, claims, state, desired, observed, now };
     let write = match observed.store_trust {
         // A change of the listing must be journaled first. Only a report may be written; it says
-        // that local state cannot be recorded.
-        StoreTrust::Trusted if observed.cannot_record.is_some() => truth.report_differs(published),
+        // that local state cannot be recorded. A host that cannot start leaves its queue.
+        StoreTrust::Trusted if observed.cannot_record.is_some() => match claims {
+            Some(_) => Some(Due::Now(Effect::Report)),
+            None => truth.report_differs(published),
+        },
         StoreTrust::Trusted => truth.differing_action(published),
         // The listing and the results are not written. Only a report may be written; it says that
         // the host is blocked.

@@ -3,7 +3,7 @@
 //! This file is long because it holds the simulated host, the table of decisions and the random
 //! histories.
 
-use super::state::Deadline;
+use super::state::{Deadline, RolloutProgress};
 use super::*;
 use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::rollout::Obstacle;
@@ -18,7 +18,8 @@ use schema::names::{Fingerprint, HostName, StatusType, StepName, Token, Version}
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
 use schema::records::{
-    Cause, Driver, FailureKind, HeldClaim, HostClaims, LONG_STEP, MachineInfo, Purpose, Report, Ticket, Wait,
+    Cause, Driver, FailureKind, HeldClaim, HostClaims, HostProgress, LONG_STEP, MachineInfo, ProgressState,
+    Purpose, Report, Ticket, Wait,
 };
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
@@ -272,7 +273,10 @@ impl World {
                 self.list(None);
                 self.write_report(&decision);
             }
-            Effect::Report => self.write_report(&decision),
+            Effect::Report => {
+                assert!(self.cannot_record.is_none() || !decision.needs_journal, "{decision:#?}");
+                self.write_report(&decision);
+            }
         }
         true
     }
@@ -312,12 +316,15 @@ impl World {
                 .iter()
                 .map(|(kind, (state, record))| ((kind.clone(), *state), record.clone()))
                 .collect();
-            let failure = self.state.failure_change(None);
-            self.state.failure_written(&failure);
-            self.state.progress_written(self.state.progress_to_write());
+            if decision.tells_outcome {
+                let failure = self.state.failure_change(None);
+                self.state.failure_written(&failure);
+                self.state.progress_written(self.state.progress_to_write());
+            }
             if let Some(claims) = decision.claims.clone() {
                 let claims = Some(claims).filter(|claims| !claims.is_empty());
-                self.published.claims = FoundClaims { revision: self.revision, claims };
+                let revision = if claims.is_some() { self.revision } else { 0 };
+                self.published.claims = FoundClaims { revision, claims };
             }
         }
         let report = decision.report.clone();
@@ -1613,6 +1620,52 @@ fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
     world.cannot_record = None;
     world.settle();
     assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
+fn claims_and_outcome_wait_while_they_cannot_be_recorded_and_that_is_said() {
+    let mut world = settled_at("1");
+    world.fails("packages", 75);
+    world.trigger("2");
+    world.settle();
+    held_for_a_minute(&mut world);
+    world.works("packages");
+    world.pass(Duration::from_secs(16));
+    assert_eq!(world.published.listing, Some(version("2")));
+    world.state.hold = None;
+    let progress = HostProgress::new(ProgressState::Proven, world.now.wall);
+    let order = world.state.observed_instruction.expect("an instruction");
+    world.state.rollout_progress =
+        Some(RolloutProgress { order, progress, is_written: false, has_ended: false });
+    world.state.report_times.clear();
+    world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
+    world.settle();
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.kind().as_str()), Some("blocked"));
+    assert_eq!(world.published.claims.held().len(), 1);
+    assert!(world.state.must_write_outcome());
+    world.cannot_record = None;
+    world.settle();
+    assert!(!world.state.must_write_outcome());
+    assert_eq!(world.published.claims.held().len(), 0);
+}
+
+#[test]
+fn a_host_that_cannot_record_its_start_leaves_the_queue() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.advance();
+    let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
+    let obstacle = Obstacle::Full { limit, max: 1, used: 1, holders: Vec::new() };
+    world.brakes.refuse(&world.state, obstacle, 20, world.now.boot);
+    world.settle();
+    let has_ticket = |world: &World| world.published.claims.ticket().is_some();
+    assert!(has_ticket(&world));
+    world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
+    world.settle();
+    assert!(!has_ticket(&world));
+    world.cannot_record = None;
+    world.settle();
+    assert!(has_ticket(&world));
 }
 
 #[test]

@@ -85,13 +85,14 @@ impl StoreWrite {
             }
             _ => None,
         };
-        let failure = if is_trusted { state.failure_change(announces) } else { FailureChange::Keep };
+        let tells_outcome = is_trusted && decision.tells_outcome;
+        let failure = if tells_outcome { state.failure_change(announces) } else { FailureChange::Keep };
         let progress = match (effect, &decision.permit) {
             // A rollout without a record does not end.
             (Effect::CommitStart { instruction }, Some(permit)) => {
                 permit.times.map(|_| (instruction.order, HostProgress::new(ProgressState::Started, at)))
             }
-            _ => state.progress_to_write().filter(|_| is_trusted),
+            _ => state.progress_to_write().filter(|_| tells_outcome),
         };
         let new_ticket = claims.as_ref().and_then(|claims| claims.ticket.as_ref());
         let new_ticket = new_ticket.filter(|ticket| published.claims.ticket() != Some(ticket));
