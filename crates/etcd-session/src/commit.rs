@@ -28,7 +28,7 @@ impl Session {
     ///
     /// # Errors
     /// Returns the store's error. It is of class [`Class::Unknown`](crate::Class::Unknown) if the
-    /// answer was lost and the transaction is not idempotent.
+    /// answer was lost and the transaction is not idempotent, or if the answer was too long.
     pub async fn commit(
         &self,
         transaction: &Transaction,
