@@ -12,7 +12,7 @@ use crate::rollout_found::{FoundRollout, has_all};
 use crate::rollout_writes::{halt, look_after};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
 use planning::rollout::{
-    RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, resolve, second_reads,
+    Holders, RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, resolve, second_reads,
 };
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -135,7 +135,8 @@ impl RolloutTask {
         let of = (order, &wanted.instruction.version);
         let first = first_reads(&self.host, order);
         let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
-        let known = known.filter(|known| known.is_newer(wanted.history, (self.read_at, self.changed_at)));
+        let read_at = self.read_at.max(wanted.since - 1);
+        let known = known.filter(|known| known.is_newer(wanted.history, (read_at, self.changed_at)));
         let (reads, mut found) = match known.and_then(|known| known.with_all(&first)) {
             Some((reads, found)) => (reads.to_vec(), found.clone()),
             None => {
@@ -245,25 +246,10 @@ impl RolloutTask {
         // Before it has a ticket, a host does not know who comes first.
         let holders = view.holders().filter(|_| view.is_queued());
         let looks_after = holders.is_some();
-        let holders = holders.filter(|_| self.looks_after_at <= Instant::now());
-        if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
-            self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
-            match look_after(&self.session, &self.host, &holders, (wanted.history, fence)).await {
-                Ok(false) => {}
-                Ok(true) => {
-                    self.looks_after_at = Instant::now();
-                    view = self.read(wanted).await?;
-                }
-                // What was read counts nevertheless.
-                Err(error) => tracing::warn!(%error, "the holders of claims could not be looked after"),
-            }
-        }
-        self.queue = WatchedQueue::of(&view);
-        self.next_ranges = view.next_ranges();
-        self.followed.follow(&view.ranges(), view.revision);
-        let is_of_history = self.session.marks().history == wanted.history;
-        if is_of_history && view.revision >= wanted.since {
-            self.sender.send_replace(Some(Arc::new((wanted.history, view))));
+        // The host may have its turn now, so what it may do about others comes later.
+        self.hand_out(wanted, view);
+        if let Some(holders) = holders.filter(|_| self.looks_after_at <= Instant::now()) {
+            self.look_after(wanted, &holders).await?;
         }
         let interval = interval.mul_f64(0.5 + jitter());
         if self.lacks_record.is_some() && now < writes_at {
@@ -271,6 +257,34 @@ impl RolloutTask {
         }
         // The first host that waits looks after the others.
         Ok(if looks_after { interval.min(HOLDERS_INTERVAL) } else { interval })
+    }
+
+    /// Hands out what was read, and follows what may change it.
+    fn hand_out(&mut self, wanted: &WantedRollout, view: RolloutView) {
+        self.queue = WatchedQueue::of(&view);
+        self.next_ranges = view.next_ranges();
+        self.followed.follow(&view.ranges(), view.revision);
+        let is_of_history = self.session.marks().history == wanted.history;
+        if is_of_history && view.revision >= wanted.since {
+            self.sender.send_replace(Some(Arc::new((wanted.history, view))));
+        }
+    }
+
+    /// Looks after the hosts whose claims keep this one waiting, and reads again if it did something.
+    async fn look_after(&mut self, wanted: &WantedRollout, holders: &Holders) -> Result<(), StoreError> {
+        let Some(fence) = wanted.fence else { return Ok(()) };
+        self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
+        match look_after(&self.session, &self.host, holders, (wanted.history, fence)).await {
+            Ok(false) => {}
+            Ok(true) => {
+                self.looks_after_at = Instant::now();
+                let view = self.read(wanted).await?;
+                self.hand_out(wanted, view);
+            }
+            // What was read counts nevertheless.
+            Err(error) => tracing::warn!(%error, "the holders of claims could not be looked after"),
+        }
+        Ok(())
     }
 }
 

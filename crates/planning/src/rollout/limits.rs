@@ -40,7 +40,7 @@ pub struct LimitView {
     pub ahead: Vec<(Place, HostName)>,
     /// True if the host has a ticket.
     pub is_queued: bool,
-    /// Since when holders and the first ticket have been the same.
+    /// Since when holders and the first ticket have been the same; for a host far back, all tickets.
     pub unchanged_since: BootMillis,
 }
 
@@ -93,6 +93,11 @@ impl LimitView {
         usize::try_from(passed).unwrap_or(usize::MAX)
     }
 
+    /// True if none of the first hosts has used its turn for so long that all of them would be passed over.
+    fn is_stuck(&self, now: BootMillis) -> bool {
+        self.is_far_back() && self.passed(now) > HEADS as usize
+    }
+
     /// Returns the number that the host takes: the one that it has, unless it is above the limit.
     pub(super) fn number(
         &self,
@@ -117,7 +122,7 @@ impl LimitView {
         }
         let passed = if self.is_far_back() { 0 } else { self.passed(now) };
         let ahead = self.ahead.len().saturating_sub(passed);
-        if self.ahead.is_empty() || Self::is_roomy(free.len()) {
+        if self.ahead.is_empty() || Self::is_roomy(free.len()) || self.is_stuck(now) {
             // Nothing orders the hosts that come now: they spread over the free numbers.
             let spread = Digest::default().text(host.as_str()).number(u64::from(place.0)).finish();
             return Ok(free[(spread % free.len() as u64) as usize]);

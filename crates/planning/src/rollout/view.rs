@@ -189,11 +189,12 @@ impl RolloutView {
         let earlier = earlier.filter(goes_on);
         for view in &mut self.limits {
             let same = earlier.into_iter().flat_map(|earlier| &earlier.limits).find(|before| {
-                // Until now, not all that come first were known.
-                !before.is_far_back()
-                    && before.limit == view.limit
-                    && before.holders == view.holders
-                    && before.ahead.first() == view.ahead.first()
+                let waits_for_same = match view.is_far_back() {
+                    true => before.ahead == view.ahead,
+                    // Before that, not all that come first were known.
+                    false => !before.is_far_back() && before.ahead.first() == view.ahead.first(),
+                };
+                before.limit == view.limit && before.holders == view.holders && waits_for_same
             });
             if let Some(same) = same {
                 view.unchanged_since = same.unchanged_since;
@@ -356,6 +357,11 @@ impl RolloutView {
             !view.ahead.is_empty() && !view.is_far_back() && !view.free(&self.own.1).is_empty()
         };
         self.limits.iter().filter(waits).map(next).min()
+    }
+
+    /// True if more hosts failed than are tolerated, and nobody has halted the rollout.
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.failures.halted().is_none() && self.failures.over_budget().is_some()
     }
 
     /// Returns the host that reads.

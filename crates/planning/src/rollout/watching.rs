@@ -78,22 +78,22 @@ impl RolloutView {
             ranges.push(Prefix::RecordOf(order));
         } else if limit.is_some_and(|(view, _)| !view.is_queued || is_far_back) {
             ranges.extend([Prefix::RecordOf(order), Prefix::HaltOf(order)]);
+            // It goes on when one of them is healed, unless another host has halted the rollout.
+            if self.is_over_budget() {
+                ranges.push(Prefix::FailedOf(order));
+            }
         } else if self.rules != Rules::None {
             ranges.push(Prefix::Rollout(order));
         }
-        if let Some((view, ahead)) = limit {
-            let watched = match ahead {
-                // Who comes first is read together with the write of the ticket.
-                _ if !view.is_queued => &[],
-                ahead if is_far_back => &ahead[..1],
-                ahead => {
-                    ranges.push(Prefix::ClaimsOf(view.limit.clone()));
-                    ahead
-                }
-            };
-            let ticket = |(place, _): &(Place, HostName)| Prefix::TicketAt(order, view.limit.clone(), *place);
-            ranges.extend(watched.iter().map(ticket));
+        // Who comes first is read together with the write of the ticket.
+        let Some((view, ahead)) = limit.filter(|(view, _)| view.is_queued) else { return ranges };
+        if !is_far_back {
+            ranges.push(Prefix::ClaimsOf(view.limit.clone()));
         }
+        // Usually the first one leaves first. If it does not use its turn, the others pass over it.
+        let is_watched = |n: usize| !is_far_back || n == 0 || n + 1 == ahead.len();
+        let watched = ahead.iter().enumerate().filter(|(n, _)| is_watched(*n));
+        ranges.extend(watched.map(|(_, (place, _))| Prefix::TicketAt(order, view.limit.clone(), *place)));
         ranges
     }
 }

@@ -102,6 +102,18 @@ fn a_fix_reaches_hosts_that_are_not_available_anyway() {
 }
 
 #[test]
+fn a_host_without_a_ticket_watches_failures_while_they_keep_it_from_starting() {
+    let mut found = with_budget("0");
+    let watches = |found: &Found| found.view("web0").ranges().contains(&Prefix::FailedOf(ORDER));
+    assert!(!watches(&found), "most failures change nothing for it");
+    assert!(watches(found.failed("web5", false, 71)), "it goes on when the host is healed");
+    let halt =
+        Halt { at: EpochSeconds(1), by: "web3".into(), why: "1 host failed".into(), rolled_back_to: None };
+    found.put(&Key::Halt(ORDER), &codec::write(&halt), 80);
+    assert!(!watches(&found), "only an operator ends a halt");
+}
+
+#[test]
 fn a_budget_needs_a_limit_for_every_host() {
     let error = read_policy("policy.toml", "failure_budget = 1\n[[limit]]\nby = \"role\"\nmax = 1\n");
     let error = error.err().map(|error| error.to_string()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The queue of a limit: who waits for whom, what a host reads of it, and what wakes it.
 
 use super::*;
+use crate::rollout::limits::PASSED_OVER_AFTER;
 use schema::reads::Read;
 
 fn own() -> Place {
@@ -66,6 +67,40 @@ fn a_host_far_back_knows_what_it_follows_when_its_turn_comes_near() {
 }
 
 #[test]
+fn a_host_far_back_notices_that_those_before_it_pass_over_one_that_does_not_go() {
+    let mut found = held(1);
+    let ticket = |n: u32| (format!("web{n}"), Place(own().0 - n));
+    found.ticket("web0", own());
+    (1..=3).for_each(|n| drop(found.ticket(&ticket(n).0, ticket(n).1).view("web0")));
+    let ranges = found.view("web0").ranges();
+    let watched = [1, 2, 3].map(|n| ranges.contains(&Prefix::TicketAt(ORDER, web(), ticket(n).1)));
+    // The one before them is passed over by both of these.
+    assert_eq!(watched, [true, true, false]);
+}
+
+#[test]
+fn a_queue_whose_first_hosts_do_not_go_is_passed_by_one_far_back() {
+    let mut found = of_web(1);
+    found.ticket("web0", own());
+    for n in 1..=4 {
+        found.ticket(&format!("web{n}"), Place(own().0 - n));
+    }
+    let several = "at least 3 hosts wait for the limit of role web before it".to_owned();
+    let passed_after = PASSED_OVER_AFTER.as_secs() * 4;
+    assert_eq!(found.number("web0", passed_after - 1), Err(several));
+    assert_eq!(found.number("web0", passed_after), Ok(Some(0)));
+    // A change of what it sees of the queue begins the time again.
+    let earlier = found.view("web0");
+    assert_eq!(
+        found.view("web0").after(Some(&earlier)).limits[0].unchanged_since,
+        earlier.limits[0].unchanged_since
+    );
+    found.ticket("web5", Place(own().0 - 1));
+    let later = RolloutView::new(&host("web0"), (ORDER, &instruction().version), &found.0, at(7));
+    assert_eq!(later.after(Some(&earlier)).limits[0].unchanged_since, at(7).boot);
+}
+
+#[test]
 fn a_host_without_a_ticket_takes_one_first_and_waits_until_it_has_it() {
     let waits =
         |found: &Found| found.view("web0").queues_first(Need::Claims).map(|obstacle| obstacle.to_string());
@@ -124,7 +159,9 @@ fn hosts_do_not_wait_for_each_other_while_a_limit_has_room() {
     found.claim(1, "web8");
     let several = "at least 3 hosts wait for the limit of role web before it".to_owned();
     assert_eq!(found.number("web0", 0), Err(several.clone()));
-    assert_eq!(found.number("web0", 10_000), Err(several), "it does not know how many to pass over");
+    let passed_after = PASSED_OVER_AFTER.as_secs() * 4;
+    let later = found.number("web0", passed_after - 1);
+    assert_eq!(later, Err(several), "it does not know how many to pass over");
 }
 
 #[test]
