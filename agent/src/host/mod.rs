@@ -241,7 +241,10 @@ impl Reconciler {
         self.observe_files(context);
         loop {
             let now = clock::boot_millis();
-            context.record_failure.take_if(|(_, at)| *at <= now);
+            if context.record_failure.take_if(|(_, at)| *at <= now).is_some() {
+                // Before anything is decided, it is known whether the journal can be written again.
+                self.save_if_needed(context);
+            }
             context.snapshot = snapshots.borrow_and_update().clone();
             let presence = presences.borrow_and_update().clone();
             if matches!(presence, PresenceState::Held { .. }) && presence != context.presence {
