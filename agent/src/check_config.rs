@@ -60,7 +60,9 @@ pub fn check_config(path: &Path) -> Findings {
 fn check_read(read: PlacedSettings, found: &mut Findings) {
     let secrets = Secrets::default();
     // URLs can contain passwords too.
-    secrets.learn_settings(&read.settings);
+    let unreadable = secrets.learn_settings(&read.settings);
+    let unknown = |why: String| format!("the secrets of a file are not known: {why}");
+    found.warnings.extend(unreadable.into_iter().map(unknown));
     found.shown = secrets.redact(&read.show());
     let mut settings = read.settings.clone();
     let overrides = config::apply_environment(&mut settings, config::variable);

@@ -205,7 +205,7 @@ pub fn secrets(config: &SessionConfig, settings: &Settings) -> Secrets {
         .user
         .iter()
         .for_each(|(name, password)| secrets.learn(&format!("of the store's user {name}"), password.clone()));
-    secrets.learn_settings(settings);
+    secrets.learn_settings_logged(settings);
     secrets
 }
 

@@ -5,7 +5,13 @@ use catalog::checks::OUTPUT_MAX_BYTES;
 use etcd_session::Secret;
 use planning::settings::{Settings, is_secret_name};
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+
+/// Longest part of a file with secrets that is read, in bytes.
+const SECRET_FILE_MAX_BYTES: u64 = 64 * 1024;
 
 /// The known secrets. Cloning is cheap, and all clones share the same secrets.
 #[derive(Clone, Default)]
@@ -15,6 +21,8 @@ pub struct Secrets(Arc<RwLock<Known>>);
 struct Known {
     secrets: Vec<Secret>,
     redactor: Arc<Redactor>,
+    /// Why files could not be read when that was tried last.
+    unreadable: Vec<String>,
 }
 
 impl fmt::Debug for Secrets {
@@ -29,12 +37,34 @@ impl Secrets {
         self.learn_all([(name, secret)]);
     }
 
-    /// Adds the secrets of the settings as they are now.
-    pub fn learn_settings(&self, settings: &Settings) {
+    /// Adds the secrets of the settings as they are now, with those of the files that they name. Returns why files
+    /// cannot be read.
+    pub fn learn_settings(&self, settings: &Settings) -> Vec<String> {
         let variables = settings.environment.iter();
         self.learn_all(variables.flat_map(|(name, value)| {
             in_variable(name, value).into_iter().map(move |text| (name.as_str(), Secret::new(text)))
         }));
+        let learn_file = |path: &PathBuf| {
+            let name = path.display().to_string();
+            match in_file(path) {
+                Ok(secrets) => {
+                    self.learn_all(secrets.into_iter().map(|text| (name.as_str(), Secret::new(text))));
+                    None
+                }
+                Err(error) => Some(format!("{name}: {error}")),
+            }
+        };
+        settings.secret_files.iter().filter_map(learn_file).collect()
+    }
+
+    /// Same as [`learn_settings`](Self::learn_settings), and logs once which files cannot be read.
+    pub fn learn_settings_logged(&self, settings: &Settings) {
+        let unreadable = self.learn_settings(settings);
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for why in unreadable.iter().filter(|why| !known.unreadable.contains(why)) {
+            tracing::warn!("the secrets of a file are not known: {why}");
+        }
+        known.unreadable = unreadable;
     }
 
     fn learn_all<'a>(&self, secrets: impl IntoIterator<Item = (&'a str, Secret)>) {
@@ -79,6 +109,22 @@ impl Secrets {
     }
 }
 
+/// Returns the secrets of a file: its lines, and the secret parts of those that set a variable.
+fn in_file(path: &Path) -> io::Result<Vec<String>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = Vec::new();
+    File::open(path)?.take(SECRET_FILE_MAX_BYTES).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let parts = |line: &str| match line.split_once('=') {
+        Some((name, value)) => in_variable(name, value.trim_matches(['"', '\''])),
+        None => Vec::new(),
+    };
+    Ok(lines.flat_map(|line| [vec![line.to_owned()], parts(line)].concat()).collect())
+}
+
 /// Returns the secret parts of an environment variable.
 fn in_variable(name: &str, value: &str) -> Vec<String> {
     let parts = in_form(value).map(|range| &value[range]);
@@ -107,7 +153,7 @@ mod tests {
              ESCAPED_URL = \"postgres://app:c%40nary6@db/x\"\nOTHER_DSN = \"host=db password=canary5 user=app\"\nSHORT_KEY = \"e\"\nEMPTY_SECRET = \"\"\nPLACE = \"here\"\n";
         let settings = planning::settings::read(&[("f".into(), environment.into())]).unwrap();
         let secrets = Secrets::default();
-        secrets.learn_settings(&settings);
+        assert_eq!(secrets.learn_settings(&settings), [""; 0]);
         for (text, expected) in [
             ("canary1 and canary1long, canary2", "*** and ***, ***"),
             ("canary3 canary4 canary5", "*** *** ***"),
@@ -121,5 +167,32 @@ mod tests {
         assert_eq!(secrets.redact_check("nary1long is cana"), "nary1long is cana");
         assert_eq!(secrets.redact_check("nary1long is cana…"), "*** is ***…");
         assert_eq!(format!("{secrets:?}"), "***");
+    }
+
+    #[test]
+    fn the_lines_of_secret_files_are_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secrets");
+        let missing = directory.path().join("missing");
+        std::fs::write(
+            &path,
+            "# canary-comment\n\n  canary-token==\nDB_PASSWORD=\"canary-word\"\nPLACE=here\n",
+        )
+        .unwrap();
+        let text = format!("secret_files = [{:?}, {:?}]\n", path, missing);
+        let settings = planning::settings::read(&[("f".into(), text)]).unwrap();
+        let secrets = Secrets::default();
+        let unreadable = secrets.learn_settings(&settings);
+        assert_eq!(unreadable.len(), 1, "{unreadable:?}");
+        assert!(unreadable[0].contains("/missing: No such file"), "{unreadable:?}");
+        for (text, expected) in [
+            ("login canary-token== works", "login *** works"),
+            ("it is canary-word", "it is ***"),
+            ("PLACE=here", "***"),
+            ("here", "here"),
+            ("canary-comment", "canary-comment"),
+        ] {
+            assert_eq!(secrets.redact(text), expected, "{text}");
+        }
     }
 }

@@ -201,10 +201,9 @@ impl Host {
             at("current_version")
         );
         // Top-level settings must come before tables.
-        let (top, tables) = match self.extra.find("[") {
-            Some(start) => self.extra.split_at(self.extra[..start].rfind('\n').map_or(0, |n| n + 1)),
-            None => (self.extra.as_str(), ""),
-        };
+        let of_table =
+            if self.extra.starts_with('[') { Some(0) } else { self.extra.find("\n[").map(|n| n + 1) };
+        let (top, tables) = self.extra.split_at(of_table.unwrap_or(self.extra.len()));
         text.push_str(top);
         let given = |table: &str| tables.contains(table);
         let _ = writeln!(

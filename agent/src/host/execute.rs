@@ -146,7 +146,7 @@ impl Executor {
             return Ok(true);
         };
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
-        self.secrets.learn_settings(&self.settings.borrow().clone());
+        self.secrets.learn_settings_logged(&self.settings.borrow().clone());
         let environment = self.environment(&context.state, phase, &running).await;
         self.files.flush().await;
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));

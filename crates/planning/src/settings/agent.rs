@@ -26,6 +26,7 @@ pub(super) struct Fragment {
     pub(super) version_file: Option<PathBuf>,
     pub(super) facts_file: Option<PathBuf>,
     pub(super) environment: BTreeMap<String, String>,
+    pub(super) secret_files: Vec<PathBuf>,
     pub(super) store: StoreFragment,
     pub(super) http: HttpFragment,
     pub(super) validation: ValidationFragment,
@@ -143,6 +144,8 @@ pub struct Settings {
     pub facts_file: Option<PathBuf>,
     /// Variables that are added to the environment of every step.
     pub environment: BTreeMap<String, String>,
+    /// Files of this host whose lines are secrets.
+    pub secret_files: Vec<PathBuf>,
     /// The store.
     pub store: StoreSettings,
     /// The address of the local HTTP server.

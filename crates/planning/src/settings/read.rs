@@ -132,6 +132,9 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
     for name in fragment.environment.keys() {
         problems.check("environment", checks::variable(name));
     }
+    for (at, path) in fragment.secret_files.iter().enumerate() {
+        problems.check(format!("secret_files.{at}"), absolute_path(path));
+    }
     let requires = services::requires(fragment.requires, &steps, problems);
     Settings {
         host: fragment.host,
@@ -142,6 +145,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
         version_file: fragment.version_file.unwrap_or_else(|| "/etc/current_version".into()),
         facts_file: fragment.facts_file,
         environment: fragment.environment,
+        secret_files: fragment.secret_files,
         store,
         http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
         http_names: fragment.http.names,
