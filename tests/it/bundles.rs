@@ -1,19 +1,14 @@
 //! Bundles of failures: hosts upload one for each cause, and `bundle` fetches it. `ORCHESTRATE_TEST_BUNDLE_PROGRAMS`
 //! names the directory of the agent and the command; without it they are those of this workspace.
 
-use crate::contract::bundled::entries;
 use crate::planted;
-use archive::bundle::{BundleWriter, Digested};
-use archive::{Cut, Redactor};
 use serde_json::Value;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::{CommandOutput, Host};
 use tests::object_store::{BUCKET, Behaviour, KEY_ID, ObjectServer, SECRET};
-use tests::process::{binary, run};
 use tests::recording::RecordingObserver;
 use tests::store::Store;
 use tests::wait;
@@ -33,23 +28,26 @@ fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str, take_over_afte
          [ \"$ORCHESTRATE_STEP_VERSION\" = 1 ] && exit 0\n\
          i=0; while [ $i -lt 2000 ]; do echo \"$i: a line of fifty characters that says nothing\"; i=$((i+1)); done\n\
          echo \"plain $DB_PASSWORD\"; printf '%s' \"$DB_PASSWORD\" | base64\n\
-         printf 'split canary-\\n77-long\\n'; echo 'url canary%2D77%2Dlong'\n\
+         printf 'split canary-\\n77-long\\n'; echo 'url canary%2D77%2Dlong'; cat \"$SECRET_FILE\"\n\
          echo 'error: {message}'; exit 3\n"
     );
     host.write_executable("install", &script);
     host.write("app.conf", "password=canary-77-long\nport=80\n");
+    host.write("token", "canary of a file\n");
     std::os::unix::fs::symlink("/etc/hostname", host.path("link.conf")).expect("a link");
     let file = |name: &str| format!("\"{}\"", host.path(name).display());
     // The store has its default backstop and nothing else is repeated often, because a thousand hosts share few cores.
     let settings = format!(
-        "[store]\nendpoints = {:?}\n\
-         [environment]\nDB_PASSWORD = \"canary-77-long\"\n\
+        "secret_files = [{}]\n[store]\nendpoints = {:?}\n\
+         [environment]\nDB_PASSWORD = \"canary-77-long\"\nSECRET_FILE = {}\n\
          [[apply]]\nname = \"install\"\ncommand = [{}]\n\
          [[validate]]\nname = \"look\"\ncommand = [\"/bin/true\"]\n\
          [attempts]\nbackoff_min = \"1m\"\nbackoff_max = \"5m\"\n\
          [validation]\nevery = \"5m\"\n\
          [bundles]\nspread = \"1s\"\ntake_over_after = \"{}ms\"\nfiles = [{}, {}, \"/nowhere\"]\n{bundles}\n",
+        file("token"),
         etcd.endpoints(),
+        file("token"),
         file("install"),
         take_over_after.as_millis(),
         file("app.conf"),
@@ -177,7 +175,9 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
     assert!(names.contains(&"report.json".to_owned()), "{names:?}");
     let contents: Value = serde_json::from_str(&read("contents.json")).expect("JSON");
     let left_out = contents["left_out"].as_array().expect("a list");
-    assert_eq!(left_out.len(), 2, "the link and the file that does not exist: {contents}");
+    assert_eq!(left_out.len(), 3, "the journal, the link and the file that does not exist: {contents}");
+    let parts = contents["parts"].as_array().expect("a list");
+    assert!(parts.iter().all(|part| part["is_cut"] == false), "{contents}");
     for path in all {
         planted::assert_absent(&path.display().to_string(), &std::fs::read_to_string(&path).expect("text"));
     }
@@ -193,6 +193,14 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
         || format!("{:?}", hosts.each_ref().map(waiting)),
     );
     assert_eq!(uploaded(objects.path()).len(), 1, "{:?}", uploaded(objects.path()));
+    // The host that uploaded is repaired, and the other one still fails.
+    let (repaired, other) = if by == "web1" { (&hosts[0], "web2") } else { (&hosts[1], "web1") };
+    repaired.write_executable("install", "#!/bin/sh\nexit 0\n");
+    let retried = hosts[0].command(&["retry", &by], "");
+    assert_eq!(retried.code, 0, "{retried:?}");
+    repaired.wait_for_listing(&store, "2");
+    repaired.wait_for_verdict("ok");
+    assert_eq!(fetch(other, "four", &["--from", &from]).code, 0);
     // What is not as reported, or elsewhere, is refused, and nothing of it is left.
     let check = |host: &str, more: &[&str], code: i32, expected: &str| {
         let answer = fetch(host, "other", more);
@@ -200,87 +208,21 @@ fn what_a_host_kept_of_its_failure_is_fetched_without_its_secrets() {
         assert!(answer.err.contains(expected), "{more:?}: {answer:?}");
         assert!(!hosts[0].path("other").exists());
     };
-    check("web1", &[], 64, "name the object store of the fleet with --from");
-    check("web1", &["--from", "file:///srv/elsewhere"], 3, "which is not below file:///srv/elsewhere");
-    check("web1", &["--from", "ftp://x"], 64, "s3://");
+    check(other, &[], 64, "name the object store of the fleet with --from");
+    check(other, &["--from", "file:///srv/elsewhere"], 3, "which is not below file:///srv/elsewhere");
+    check(other, &["--from", "ftp://x"], 64, "s3://");
     check("web9", &["--from", &from], 1, "host web9 has not reported");
-    let again = fetch("web1", "one", &["--from", &from]);
+    let again = fetch(other, "one", &["--from", &from]);
     assert_eq!((again.code, again.err.contains("exists")), (64, true), "{again:?}");
     let object = &uploaded(objects.path())[0];
     std::fs::write(object, "something else").expect("written");
-    check("web1", &["--from", &from], 2, "is not what web");
+    check(other, &["--from", &from], 2, "is not what web");
     std::fs::remove_file(object).expect("removed");
-    check("web1", &["--from", &from], 1, "does not exist any more");
+    check(other, &["--from", &from], 1, "does not exist any more");
     // The link goes with the failure.
     store.put("/current_version", "1");
-    hosts[0].wait_for_listing(&store, "1");
-    check("web1", &["--from", &from], 1, "it has not failed");
-}
-
-#[test]
-fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    let objects = tempfile::tempdir().expect("a directory");
-    let temporary = tempfile::tempdir().expect("a directory");
-    let object = objects.path().join("web-1.tar.zst");
-    let url = format!("file://{}", object.display());
-    let from = format!("file://{}", objects.path().display());
-    let upload = |parts: &[(&str, &str)]| {
-        let about = serde_json::json!({
-            "format": 1, "program": "0.1.0", "host": "web-1", "version": "43",
-            "rollout": { "epoch": 3, "revision": 2 }, "attempt": 2, "failed_at": 1_416_300_000,
-            "cause": { "fingerprint": "f1-00000000000a", "line": "" },
-        });
-        let about = serde_json::from_value(about).expect("a head");
-        let redactor = Redactor::default();
-        let file = Digested::new(std::fs::File::create(&object).expect("an object"));
-        let mut bundle = BundleWriter::new(file, &about, &redactor).expect("a bundle");
-        for (name, content) in parts {
-            bundle.add(name, content.as_bytes(), Cut::default()).expect("a part");
-        }
-        let (_, sha256, _) = bundle.finish().expect("written").finish();
-        for (key, value) in entries((&url, &sha256)) {
-            store.put(&key, &value);
-        }
-    };
-    let check = |line: &str, code: i32, out: &str, err: &[&str]| {
-        let mut command = Command::new(binary("orchestrate"));
-        command
-            .args(line.replace("@FROM", &from).split(' '))
-            .env_clear()
-            .env("ORCHESTRATE_ENDPOINTS", etcd.endpoint(0))
-            .env("TMPDIR", temporary.path());
-        let answer: CommandOutput = run(&mut command, "").into();
-        assert_eq!((answer.code, answer.out.as_str()), (code, out), "{line}: {answer:?}");
-        for part in err {
-            assert!(answer.err.contains(&part.replace("@URL", &url)), "{line}: {answer:?}");
-        }
-        assert!(files(temporary.path()).is_empty(), "{line}");
-    };
-    let end = ("steps/01-apply-install.end", "exited with code 3");
-    let log = ("steps/01-apply-install.log", "first\nsteering \u{1b}[2J\nlast\n");
-    let whole = "first\nsteering \u{fffd}[2J\nlast\n";
-    let ended = "apply step install of 43, attempt 2: exited with code 3\n";
-    upload(&[end, log]);
-    check("logs web-1 --from @FROM", 0, whole, &[ended, "from the bundle @URL of web-1:\n"]);
-    let same = "from the bundle @URL of web-1, which failed for the same cause:\n";
-    check("logs web-2 --from @FROM", 0, whole, &[ended, same]);
-    check("logs web-1 --from file:///srv/elsewhere", 3, "", &["which is not below file:///srv/elsewhere"]);
-    upload(&[end, ("steps/01-apply-install.log", "")]);
-    check("logs web-1 --from @FROM", 0, "", &[ended, "it printed nothing"]);
-    upload(&[end, log, ("steps/01-apply-install.last.log", "end\n")]);
-    let cut = format!("{whole}\n[the output between is not kept; its last part:]\nend\n");
-    check("logs web-1 --from @FROM", 0, &cut, &[]);
-    upload(&[end]);
-    let rest = "`orchestrate bundle web-1` fetches what it has";
-    check("logs web-1 --from @FROM", 1, "", &["has no output of a step: the bundle does not say why", rest]);
-    upload(&[]);
-    check("logs web-1 --from @FROM", 1, "", &["has no output of a step: no step ran", rest]);
-    std::fs::write(&object, "something else").expect("written");
-    check("logs web-2 --from @FROM", 2, "", &["@URL is not what web-1 uploaded: its SHA-256 is "]);
-    std::fs::remove_file(&object).expect("removed");
-    check("logs web-2 --from @FROM", 1, "", &["@URL does not exist any more"]);
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
+    check(other, &["--from", &from], 1, "it has not failed");
 }
 
 /// Returns the number of hosts of the large fleet. `make test-long` has 1,000.

@@ -1,9 +1,13 @@
-//! `logs` on the host itself: the output of steps that run, that ended, and that could not be started.
+//! `logs`: the output of steps that run, that ended, and that could not be started, and what a bundle has of one.
 
+use crate::contract::bundled::entries;
+use archive::bundle::{BundleWriter, Digested};
+use archive::{Cut, Redactor};
 use serde_json::Value;
+use std::process::Command;
 use tests::etcd::Etcd;
 use tests::host::{CommandOutput, Host};
-use tests::process::Running;
+use tests::process::{Running, binary, run};
 use tests::wait;
 
 /// Returns a host with one step, which is this shell script.
@@ -168,4 +172,71 @@ fn the_whole_output_is_shown_from_its_begin_on_without_secrets_and_says_where_it
     assert_eq!(cut.matches("[the output between is not kept; its last part:]").count(), 1);
     assert!((4_000_000..5_000_000).contains(&cut.len()), "{} bytes", cut.len());
     assert_eq!(logs(&host, &["--whole", "--follow"]).code, 64);
+}
+
+#[test]
+fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let objects = tempfile::tempdir().expect("a directory");
+    let temporary = tempfile::tempdir().expect("a directory");
+    let object = objects.path().join("web-1.tar.zst");
+    let url = format!("file://{}", object.display());
+    let from = format!("file://{}", objects.path().display());
+    let upload = |parts: &[(&str, &str)]| {
+        let about = serde_json::json!({
+            "format": 1, "program": "0.1.0", "host": "web-1", "version": "43",
+            "rollout": { "epoch": 3, "revision": 2 }, "attempt": 2, "failed_at": 1_416_300_000,
+            "cause": { "fingerprint": "f1-00000000000a", "line": "" },
+        });
+        let about = serde_json::from_value(about).expect("a head");
+        let redactor = Redactor::default();
+        let file = Digested::new(std::fs::File::create(&object).expect("an object"));
+        let mut bundle = BundleWriter::new(file, &about, &redactor).expect("a bundle");
+        for (name, content) in parts {
+            bundle.add(name, content.as_bytes(), Cut::default()).expect("a part");
+        }
+        let (_, sha256, _) = bundle.finish().expect("written").finish();
+        for (key, value) in entries((&url, &sha256)) {
+            store.put(&key, &value);
+        }
+    };
+    let check = |line: &str, code: i32, out: &str, err: &[&str]| {
+        let mut command = Command::new(binary("orchestrate"));
+        command
+            .args(line.replace("@FROM", &from).split(' '))
+            .env_clear()
+            .env("ORCHESTRATE_ENDPOINTS", etcd.endpoint(0))
+            .env("TMPDIR", temporary.path());
+        let answer: CommandOutput = run(&mut command, "").into();
+        assert_eq!((answer.code, answer.out.as_str()), (code, out), "{line}: {answer:?}");
+        for part in err {
+            assert!(answer.err.contains(&part.replace("@URL", &url)), "{line}: {answer:?}");
+        }
+        let left = std::fs::read_dir(temporary.path()).expect("a directory").count();
+        assert_eq!(left, 0, "{line}");
+    };
+    let end = ("steps/01-apply-install.end", "exited with code 3");
+    let log = ("steps/01-apply-install.log", "first\nsteering \u{1b}[2J\nlast\n");
+    let whole = "first\nsteering \u{fffd}[2J\nlast\n";
+    let ended = "apply step install of 43, attempt 2: exited with code 3\n";
+    upload(&[end, log]);
+    check("logs web-1 --from @FROM", 0, whole, &[ended, "from the bundle @URL of web-1:\n"]);
+    let same = "from the bundle @URL of web-1, which failed for the same cause:\n";
+    check("logs web-2 --from @FROM", 0, whole, &[ended, same]);
+    check("logs web-1 --from file:///srv/elsewhere", 3, "", &["which is not below file:///srv/elsewhere"]);
+    upload(&[end, ("steps/01-apply-install.log", "")]);
+    check("logs web-1 --from @FROM", 0, "", &[ended, "it printed nothing"]);
+    upload(&[end, log, ("steps/01-apply-install.last.log", "end\n")]);
+    let cut = format!("{whole}\n[the output between is not kept; its last part:]\nend\n");
+    check("logs web-1 --from @FROM", 0, &cut, &[]);
+    upload(&[end]);
+    let rest = "`orchestrate bundle web-1` fetches what it has";
+    check("logs web-1 --from @FROM", 1, "", &["has no output of a step: the bundle does not say why", rest]);
+    upload(&[]);
+    check("logs web-1 --from @FROM", 1, "", &["has no output of a step: no step ran", rest]);
+    std::fs::write(&object, "something else").expect("written");
+    check("logs web-2 --from @FROM", 2, "", &["@URL is not what web-1 uploaded: its SHA-256 is "]);
+    std::fs::remove_file(&object).expect("removed");
+    check("logs web-2 --from @FROM", 1, "", &["@URL does not exist any more"]);
 }

@@ -18,6 +18,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+/// The part of a bundle with the journal of the agent.
+const JOURNAL: &str = "journal.log";
 /// Longest part of the end of a file of the settings, in bytes.
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// Time limit for making a bundle.
@@ -151,17 +153,16 @@ impl Parts {
                 Err(error) => bundle.leave_out(&log, &error.to_string()),
             }
         }
-        if let Some(journal) = journal {
-            bundle.add("journal.log", journal.redacted(redactor)?.as_bytes(), journal.cut())?;
+        match journal {
+            Some(journal) => bundle.add(JOURNAL, journal.redacted(redactor)?.as_bytes(), journal.cut())?,
+            None => bundle.leave_out(JOURNAL, "the agent is not a service of systemd"),
         }
         for path in &files {
             let below: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
             let name = format!("files/{}", below.display());
             match open_file(path) {
                 // It may be written at the same time.
-                Ok((file, begin)) => {
-                    bundle.add(&name, file.take(FILE_MAX_BYTES), Cut { begin, end: true })?
-                }
+                Ok((file, begin)) => bundle.add_unfinished(&name, file.take(FILE_MAX_BYTES), begin)?,
                 Err(error) => bundle.leave_out(&name, &error.to_string()),
             }
         }

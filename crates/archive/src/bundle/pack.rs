@@ -50,7 +50,20 @@ impl<'a, W: Write> BundleWriter<'a, W> {
     ///
     /// # Errors
     /// Returns the error of the writer.
-    pub fn add(&mut self, name: &str, mut from: impl Read, cut: Cut) -> io::Result<()> {
+    pub fn add(&mut self, name: &str, from: impl Read, cut: Cut) -> io::Result<()> {
+        self.add_part(name, from, (cut, cut.begin || cut.end))
+    }
+
+    /// Same as [`add`](Self::add) for a file that may be written at the same time: what stands at its end may be the
+    /// begin of a secret. `begin` is true if it was cut at its begin.
+    ///
+    /// # Errors
+    /// Returns the error of the writer.
+    pub fn add_unfinished(&mut self, name: &str, from: impl Read, begin: bool) -> io::Result<()> {
+        self.add_part(name, from, (Cut { begin, end: true }, begin))
+    }
+
+    fn add_part(&mut self, name: &str, mut from: impl Read, (cut, is_cut): (Cut, bool)) -> io::Result<()> {
         let limit = PART_MAX_BYTES.min(self.left);
         if limit == 0 {
             self.leave_out(name, "the bundle is full");
@@ -70,7 +83,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
         // What is no text becomes longer.
         let shown = String::from_utf8_lossy(&shown);
         let end = shown.floor_char_boundary(usize::try_from(limit).unwrap_or(usize::MAX));
-        let is_cut = cut.end || end < shown.len();
+        let is_cut = is_cut || more || end < shown.len();
         self.append_part(header, &shown.as_bytes()[..end], (name, is_cut))
     }
 

@@ -37,9 +37,11 @@ impl HostState {
         self.installed.as_ref().filter(|_| self.proof_holds && self.in_progress_version.is_none())
     }
 
-    /// Returns the bundle of this host that is about the instruction which it acts on.
+    /// Returns the bundle of this host that is about the instruction which it acts on, or which it has carried out:
+    /// other hosts may still fail for the same cause.
     fn bundle_to_report(&self) -> Option<&BundleLink> {
-        let order = self.attempt.as_ref()?.instruction.order;
+        let of_attempt = self.attempt.as_ref().map(|attempt| attempt.instruction.order);
+        let order = of_attempt.or(self.observed_instruction)?;
         self.bundle.as_ref().filter(|link| link.rollout == order)
     }
 
