@@ -5,6 +5,7 @@ use crate::output;
 use crate::past::PastQuestion;
 use archive::recording::{At, Past, RecordedEntry, Recording, RecordingPlace, SegmentName};
 use planning::fleet::views::{KeyChange, PastEvent, host_changes, tells_of_hosts};
+use schema::snapshot::Entry;
 use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
 
@@ -31,17 +32,19 @@ pub(super) fn host_changes_since(
         return Err(recording.unreadable("no recorder knows what was before the moment"));
     };
     history.gaps.iter().for_each(|gap| output::warn(gap));
-    let mut held: BTreeMap<String, Vec<u8>> =
-        history.keys.into_iter().map(|(key, entry)| (key, entry.into_entry().value)).collect();
+    let mut held: BTreeMap<String, Entry> =
+        history.keys.into_iter().map(|(key, entry)| (key, entry.into_entry())).collect();
     let mut events = Vec::new();
     for step in history.steps {
         let change = |(key, entry): (String, Option<RecordedEntry>)| {
-            let after = entry.map(|entry| entry.into_entry().value);
+            let after = entry.map(RecordedEntry::into_entry);
             let before = match &after {
                 Some(after) => held.insert(key.clone(), after.clone()),
                 None => held.remove(&key),
             };
-            KeyChange { key, before, after }
+            let had_lease = before.as_ref().is_some_and(|entry| entry.lease != 0);
+            let [before, after] = [before, after].map(|entry| entry.map(|entry| entry.value));
+            KeyChange { key, before, after, had_lease }
         };
         let changes: Vec<KeyChange> = step.changes.into_iter().map(change).collect();
         let at = EpochSeconds(step.between.by.div_euclid(1000));

@@ -19,6 +19,8 @@ pub struct KeyChange {
     pub before: Option<Vec<u8>>,
     /// Its value after; `None` if it was deleted.
     pub after: Option<Vec<u8>>,
+    /// True if the value before had a lease.
+    pub had_lease: bool,
 }
 
 /// True for the keys from which [`host_changes`] follow.
@@ -30,31 +32,33 @@ pub fn tells_of_hosts(key: &str) -> bool {
 /// nothing.
 pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> Vec<PastEvent> {
     let mut events = Vec::new();
-    let mut listings: BTreeMap<HostName, (&str, [Option<String>; 2])> = BTreeMap::new();
+    let mut listings: BTreeMap<HostName, (&KeyChange, [Option<String>; 2])> = BTreeMap::new();
     for change in changes {
         match Key::parse(&change.key) {
             Ok(Key::Report(host)) => events.extend(of_report(&host, change)),
             Ok(Key::Live(host)) if change.before.is_some() != change.after.is_some() => {
                 let word = |value: &Option<Vec<u8>>| value.as_ref().map(|_| "live".to_owned());
                 let values = [word(&change.before), word(&change.after)];
-                events.push(event(&host, &change.key, HostChange::Live, values));
+                let live = event(&host, &change.key, HostChange::Live, values);
+                events.push(PastEvent { reason: end_of(&host, change, changes), ..live });
             }
             // A host that moves from one version to another is one change.
             Ok(Key::RunningVersion(version, host)) => {
-                let (key, values) = listings.entry(host).or_insert((&change.key, [None, None]));
+                let listing = listings.entry(host).or_insert((change, [None, None]));
                 if change.before.is_some() {
-                    values[0] = Some(version.to_string());
+                    listing.1[0] = Some(version.to_string());
                 }
                 if change.after.is_some() {
-                    (*key, values[1]) = (&change.key, Some(version.to_string()));
+                    *listing = (change, [listing.1[0].take(), Some(version.to_string())]);
                 }
             }
             _ => {}
         }
     }
-    for (host, (key, values)) in listings {
+    for (host, (change, values)) in listings {
         if values[0] != values[1] {
-            events.push(event(&host, key, HostChange::Listing, values));
+            let listing = event(&host, &change.key, HostChange::Listing, values);
+            events.push(PastEvent { reason: end_of(&host, change, changes), ..listing });
         }
     }
     let dated = |event| PastEvent { at: rfc3339(at), seconds: Some(at), revision, ..event };
@@ -85,6 +89,21 @@ fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
     events
 }
 
+/// Returns how a key ended; `None` if it exists. A lease ends keys together, and a host that deletes its own key says
+/// something by the same transaction.
+fn end_of(host: &HostName, change: &KeyChange, changes: &[KeyChange]) -> Option<String> {
+    if change.after.is_some() {
+        return None;
+    }
+    let is_of_host = |key: &str| match Key::parse(key) {
+        Ok(Key::Report(of) | Key::Live(of) | Key::RunningVersion(_, of)) => of == *host,
+        _ => false,
+    };
+    let says = changes.iter().any(|other| other.after.is_some() && is_of_host(&other.key));
+    let ended = if change.had_lease && !says { "ended by lease" } else { "vanished" };
+    Some(ended.to_owned())
+}
+
 fn event(host: &HostName, key: &str, change: HostChange, [old, new]: [Option<String>; 2]) -> PastEvent {
     PastEvent {
         at: None,
@@ -96,7 +115,7 @@ fn event(host: &HostName, key: &str, change: HostChange, [old, new]: [Option<Str
         verb: None,
         change: Some(change),
         key: key.to_owned(),
-        reason: new.is_none().then(|| "the key is gone".into()),
+        reason: None,
         old_value: old,
         new_value: new,
         overwritten: false,
@@ -133,6 +152,7 @@ mod tests {
                     key: (*key).to_owned(),
                     before: before.map(Into::into),
                     after: after.map(Into::into),
+                    had_lease: *before == Some("leased"),
                 })
                 .collect();
             let events = host_changes(7, EpochSeconds(1_700_000_000), &changes);
@@ -153,9 +173,15 @@ mod tests {
         let (old, new) = ("/running_version/1/web1", "/running_version/2/web1");
         check(&[(old, Some("1"), None), (new, None, Some("2"))], &["web1|listing|host web1: 1 to 2|"]);
         check(&[(old, Some("1"), Some("2"))], &[]);
-        check(&[(old, Some("1"), None)], &["unknown|listing|host web1: 1 to none|the key is gone"]);
+        check(&[(old, Some("1"), None)], &["unknown|listing|host web1: 1 to none|vanished"]);
+        let ended = "unknown|listing|host web1: 1 to none|ended by lease";
+        check(&[(old, Some("leased"), None)], &[ended]);
+        // The host took itself off its list.
+        let by_host = [(old, Some("leased"), None), (report_key, Some(&ok[..]), Some(&ok[..]))];
+        check(&by_host, &["unknown|listing|host web1: 1 to none|vanished"]);
         let live = "/orchestrate/live/web1";
-        check(&[(live, Some("a"), None)], &["unknown|live|host web1: live to none|the key is gone"]);
+        check(&[(live, Some("a"), None)], &["unknown|live|host web1: live to none|vanished"]);
+        check(&[(live, Some("leased"), None)], &["unknown|live|host web1: live to none|ended by lease"]);
         check(&[(live, None, Some("a"))], &["web1|live|host web1: none to live|"]);
         check(&[(live, Some("a"), Some("b"))], &[]);
         check(&[("/orchestrate/config/a", None, Some("x")), ("/elsewhere", None, Some("x"))], &[]);
