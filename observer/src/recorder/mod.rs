@@ -30,6 +30,8 @@ pub(crate) use upload::open as open_store;
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after which a segment with changes is closed.
 const SEGMENT_TIME: Duration = Duration::from_secs(5 * 60);
+/// Time after which a segment without changes is closed. It says that nothing changed, but it has all keys again.
+const QUIET_SEGMENT_TIME: Duration = Duration::from_secs(60 * 60);
 /// Time until a recorder that could not write tries again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Time between two looks at what the segments take.
@@ -267,7 +269,8 @@ impl Recorder {
                 open.sync(&self.metrics)?;
             }
             let is_long = open.writer.written() >= open.closed_from || open.begun.elapsed() >= SEGMENT_TIME;
-            if is_long && open.has_changes && !open.has_asked {
+            let is_due = open.has_changes || open.begun.elapsed() >= QUIET_SEGMENT_TIME;
+            if is_long && is_due && !open.has_asked {
                 open.has_asked = true;
                 self.wants.ask_for_next();
             }
