@@ -1,9 +1,11 @@
 //! Erases values from a segment.
 
+use super::content::lines_of;
+use super::entry::{ERASED, EVENT_VALUES};
 use super::error::SegmentError;
 use super::frame::{BEGIN, END, FRAME_MAX_BYTES, Kind, frame, read};
 use super::line::{Erased, FrameLine, Hidden};
-use super::segment::{ERASED, EVENT_VALUES, Segment, lines_of};
+use super::segment::Segment;
 use schema::keys::Prefix;
 use serde_json::{Map, Value, json};
 use std::io;
@@ -26,7 +28,7 @@ pub fn erase(
     let (mut positions, mut index) = (Vec::new(), Vec::<FrameLine>::new());
     while let Some(found) = read(bytes, at)? {
         let damaged = |why: String| SegmentError::Damaged { at, why };
-        let lines = found.lines(at)?;
+        let lines = found.lines()?;
         let mut lines: Vec<Value> = lines_of(&lines)
             .map(serde_json::from_slice)
             .collect::<Result<_, _>>()

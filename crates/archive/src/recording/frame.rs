@@ -67,15 +67,18 @@ fn checksum(kind: u8, length: [u8; 4], payload: &[u8]) -> u32 {
 pub(super) struct Frame<'a> {
     pub(super) kind: Kind,
     payload: &'a [u8],
+    /// Position of the frame.
+    pub(super) at: usize,
     /// Position after the frame.
     pub(super) end: usize,
 }
 
 impl Frame<'_> {
     /// Returns the lines.
-    pub(super) fn lines(&self, at: usize) -> Result<Vec<u8>, SegmentError> {
-        zstd::bulk::decompress(self.payload, FRAME_MAX_BYTES)
-            .map_err(|error| SegmentError::Damaged { at, why: format!("it cannot be decompressed: {error}") })
+    pub(super) fn lines(&self) -> Result<Vec<u8>, SegmentError> {
+        let damaged =
+            |error| SegmentError::Damaged { at: self.at, why: format!("it cannot be decompressed: {error}") };
+        zstd::bulk::decompress(self.payload, FRAME_MAX_BYTES).map_err(damaged)
     }
 }
 
@@ -95,5 +98,5 @@ pub(super) fn read(bytes: &[u8], at: usize) -> Result<Option<Frame<'_>>, Segment
     if checksum(kind, length, payload) != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(damaged("its checksum is wrong"));
     }
-    Ok(Some(Frame { kind: known, payload, end: at + HEAD_BYTES + payload.len() }))
+    Ok(Some(Frame { kind: known, payload, at, end: at + HEAD_BYTES + payload.len() }))
 }

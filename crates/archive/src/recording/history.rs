@@ -1,10 +1,11 @@
 //! What changed in the store before a moment.
 
 use super::at::time_text;
+use super::entry::{Change, RecordedEntry, Step};
 use super::line::{Between, Erased};
 use super::moment::Moment;
 use super::past::{Recording, Source, load};
-use super::segment::{Change, RecordedEntry, Segment, Step};
+use super::segment::Segment;
 use std::collections::BTreeMap;
 
 /// What changed in the store between a time and a moment.

@@ -25,7 +25,9 @@
 
 mod at;
 mod check;
+mod content;
 mod directory;
+mod entry;
 mod erase;
 mod error;
 mod frame;
@@ -44,6 +46,7 @@ mod writer;
 pub use at::{At, AtError, time_text};
 pub use check::{Diagnostic, DiagnosticKind};
 pub use directory::Directory;
+pub use entry::{Change, ERASED, NOT_RECORDED, RecordedEntry, RecordedValue, Step};
 pub use erase::erase;
 pub use error::SegmentError;
 pub use history::History;
@@ -52,6 +55,6 @@ pub use moment::Moment;
 pub use name::{Branch, ListedSegment, SegmentName, object_name};
 pub use past::{NotRecorded, Past, Recording, RecordingError, Source, load};
 pub use place::{RecordingPlace, list_objects};
-pub use segment::{Change, ERASED, NOT_RECORDED, RecordedEntry, RecordedValue, Segment, Step};
+pub use segment::Segment;
 pub use view::PastView;
 pub use writer::{Concealer, SEGMENT_MAX_BYTES, SegmentWriter};

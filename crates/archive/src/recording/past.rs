@@ -1,11 +1,12 @@
 //! Questions about the past: what the store held at a moment.
 
 use super::at::{At, time_text};
+use super::entry::RecordedEntry;
 use super::error::SegmentError;
 use super::line::{Between, Erased};
 use super::moment::Moment;
 use super::name::{Branch, SegmentName};
-use super::segment::{RecordedEntry, Segment};
+use super::segment::Segment;
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,10 @@
 //! Reads a segment.
 
+use super::content::{Content, Lines, content_of, content_of_all, damaged};
+use super::entry::{Change, RecordedEntry, Step};
 use super::error::SegmentError;
 use super::frame::{BEGIN, END, Frame, Kind, frame, read};
-use super::line::{Between, FORMAT, FrameLine, Header, Hidden, KeyLine, RevisionLine};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use schema::snapshot::Entry;
-use serde::Deserialize;
+use super::line::{Between, FrameLine, Header};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -15,107 +13,8 @@ use std::os::unix::fs::FileExt;
 /// Greatest length of all lines of a segment, in bytes. The keys of a fleet of 10,000 hosts take 30 MiB.
 const LINES_MAX_BYTES: usize = 1024 * 1024 * 1024;
 
-/// What stands in the place of a value that is not recorded.
-pub const NOT_RECORDED: &str = "(not recorded)";
-
-/// What stands in the place of a value that was erased.
-pub const ERASED: &str = "(erased)";
-
-/// The value of a key, as it is recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordedValue {
-    /// The value.
-    Plain(Vec<u8>),
-    /// The value is hidden.
-    Hidden(Hidden),
-}
-
-/// A key that exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedEntry {
-    /// Its value.
-    pub value: RecordedValue,
-    /// Revision of its creation.
-    pub create_revision: i64,
-    /// Revision of its last change.
-    pub mod_revision: i64,
-    /// Number of writes since its creation.
-    pub version: i64,
-    /// Its lease; 0 for none.
-    pub lease: i64,
-}
-
-impl RecordedEntry {
-    /// Returns the entry of the store. In the place of a hidden value stands [`NOT_RECORDED`] or [`ERASED`].
-    pub fn into_entry(self) -> Entry {
-        let value = match self.value {
-            RecordedValue::Plain(value) => value,
-            RecordedValue::Hidden(hidden) if hidden.is_erased() => ERASED.into(),
-            RecordedValue::Hidden(_) => NOT_RECORDED.into(),
-        };
-        Entry {
-            value,
-            create_revision: self.create_revision,
-            mod_revision: self.mod_revision,
-            lease: self.lease,
-            version: self.version,
-        }
-    }
-
-    /// True if the two cannot be the same entry. Hashes of different recorders have different keys, and an erased value may
-    /// have been any.
-    pub fn contradicts(&self, other: &Self) -> bool {
-        let values = match (&self.value, &other.value) {
-            (RecordedValue::Hidden(hidden), _) | (_, RecordedValue::Hidden(hidden)) if hidden.is_erased() => {
-                true
-            }
-            (RecordedValue::Hidden(one), RecordedValue::Hidden(other)) => one.bytes == other.bytes,
-            (RecordedValue::Plain(one), RecordedValue::Plain(other)) => {
-                one == other || is_same_but_for_erased(one, other)
-            }
-            (one, other) => one == other,
-        };
-        let numbers = |of: &Self| (of.create_revision, of.mod_revision, of.version, of.lease);
-        !values || numbers(self) != numbers(other)
-    }
-}
-
-/// True if two values are one event, from one of which values were erased.
-fn is_same_but_for_erased(one: &[u8], other: &[u8]) -> bool {
-    let has_erased = |value: &[u8]| value.windows(ERASED.len()).any(|part| part == ERASED.as_bytes());
-    if !has_erased(one) && !has_erased(other) {
-        return false;
-    }
-    let read = |value| serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(value).ok();
-    let (Some(mut one), Some(mut other)) = (read(one), read(other)) else { return false };
-    for field in EVENT_VALUES {
-        if [&one, &other].iter().any(|event| event.get(field).is_some_and(|value| value == ERASED)) {
-            one.remove(field);
-            other.remove(field);
-        }
-    }
-    one == other
-}
-
-/// The fields of an event with values of the key that it is about.
-pub(super) const EVENT_VALUES: [&str; 2] = ["from", "to"];
-
-/// A change of a key; the entry is `None` if it was deleted.
-pub type Change = (String, Option<RecordedEntry>);
-
-/// The changes of one revision; without changes, a mark that the store was at it, and that nothing that is recorded had
-/// changed up to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// The revision.
-    pub revision: i64,
-    /// When it came; of a mark, `by` is when the store was at it.
-    pub between: Between,
-    /// True if the recorder learnt of it after a time without contact.
-    pub afterwards: bool,
-    /// The changes, in their order.
-    pub changes: Vec<Change>,
-}
+/// Number of frames that are read at the same time. Each has up to 16 MiB of lines.
+const BATCH: usize = 8;
 
 /// A segment of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,15 +40,15 @@ impl Segment {
             let is_begun = BEGIN.starts_with(bytes);
             return Err(if is_begun { SegmentError::Unfinished } else { SegmentError::NotASegment });
         }
-        let mut reader = Reader::default();
-        let mut at = BEGIN.len();
-        while reader.index_at.is_none()
-            && let Some(frame) = read(bytes, at)?
-        {
-            reader.take(&frame, at)?;
-            at = frame.end;
+        let (frames, problem) = frames_of(bytes);
+        let (mut reader, mut end) = (Reader::default(), BEGIN.len());
+        for batch in frames.chunks(BATCH) {
+            for (frame, content) in batch.iter().zip(content_of_all(batch)) {
+                reader.take(content?, frame.at)?;
+                end = frame.end;
+            }
         }
-        reader.finish(&bytes[at..], at)
+        problem.map_or_else(|| reader.finish(&bytes[end..], end), Err)
     }
 
     /// True if a file ends as a closed segment does. Only the end is read.
@@ -172,7 +71,7 @@ impl Segment {
         let (mut reader, mut end) = (Reader::default(), BEGIN.len());
         while let Ok(Some(frame)) = read(bytes, end)
             && frame.kind != Kind::Index
-            && reader.take(&frame, end).is_ok()
+            && content_of(&frame).and_then(|content| reader.take(content, end)).is_ok()
         {
             end = frame.end;
         }
@@ -212,8 +111,23 @@ impl Segment {
     }
 }
 
-fn damaged(at: usize, why: impl Into<String>) -> SegmentError {
-    SegmentError::Damaged { at, why: why.into() }
+/// Returns the frames up to the index, and why there are no more if it is not because the bytes end.
+fn frames_of(bytes: &[u8]) -> (Vec<Frame<'_>>, Option<SegmentError>) {
+    let (mut frames, mut at) = (Vec::new(), BEGIN.len());
+    loop {
+        match read(bytes, at) {
+            Ok(Some(frame)) => {
+                at = frame.end;
+                let is_last = frame.kind == Kind::Index;
+                frames.push(frame);
+                if is_last {
+                    return (frames, None);
+                }
+            }
+            Ok(None) => return (frames, None),
+            Err(error) => return (frames, Some(error)),
+        }
+    }
 }
 
 /// What was read so far.
@@ -230,17 +144,16 @@ struct Reader {
 }
 
 impl Reader {
-    fn take(&mut self, frame: &Frame<'_>, at: usize) -> Result<(), SegmentError> {
-        let lines = frame.lines(at)?;
-        self.bytes += lines.len();
+    fn take(&mut self, content: Content, at: usize) -> Result<(), SegmentError> {
+        self.bytes += content.bytes;
         if self.bytes > LINES_MAX_BYTES {
             return Err(damaged(at, format!("its lines are longer than {LINES_MAX_BYTES} bytes")));
         }
-        match (frame.kind, &self.header) {
-            (Kind::Header, None) => self.take_header(&lines, at)?,
-            (Kind::Keys, Some(_)) if self.steps.is_empty() => self.take_keys(&lines, at)?,
-            (Kind::Changes, Some(_)) if self.has_all_keys() => self.take_changes(&lines, at)?,
-            (Kind::Index, Some(_)) if self.has_all_keys() => self.take_index(&lines, at)?,
+        match (content.lines, &self.header) {
+            (Lines::Header(header), None) => self.header = Some(*header),
+            (Lines::Keys(keys), Some(_)) if self.steps.is_empty() => self.take_keys(keys, at)?,
+            (Lines::Changes(steps), Some(_)) if self.has_all_keys() => self.take_changes(steps, at)?,
+            (Lines::Index(index), Some(_)) if self.has_all_keys() => self.take_index(&index, at)?,
             _ => return Err(damaged(at, "a frame of this kind has no place there")),
         }
         let first = self.frames.last().map_or(0, |frame| frame.last);
@@ -254,27 +167,9 @@ impl Reader {
         Ok(())
     }
 
-    fn take_header(&mut self, lines: &[u8], at: usize) -> Result<(), SegmentError> {
-        /// What headers of all formats have.
-        #[derive(Deserialize)]
-        struct Beginning {
-            format: u32,
-            #[serde(default)]
-            program: String,
-        }
-        let unreadable = |error: serde_json::Error| damaged(at, format!("its header: {error}"));
-        let Beginning { format, program } = serde_json::from_slice(lines).map_err(unreadable)?;
-        if format > FORMAT {
-            return Err(SegmentError::Newer { format, program });
-        }
-        self.header = Some(serde_json::from_slice(lines).map_err(unreadable)?);
-        Ok(())
-    }
-
-    fn take_keys(&mut self, lines: &[u8], at: usize) -> Result<(), SegmentError> {
+    fn take_keys(&mut self, keys: Vec<Change>, at: usize) -> Result<(), SegmentError> {
         let revision = self.header.as_ref().map_or(0, |header| header.revision);
-        for line in lines_of(lines) {
-            let (key, entry) = change(parse(line, at)?, at)?;
+        for (key, entry) in keys {
             let entry = entry.filter(|entry| entry.mod_revision <= revision);
             let entry = entry.ok_or_else(|| damaged(at, format!("{key:?} is newer than the segment")))?;
             if self.keys.last().is_some_and(|(before, _)| *before >= key) {
@@ -285,9 +180,9 @@ impl Reader {
         Ok(())
     }
 
-    fn take_changes(&mut self, lines: &[u8], at: usize) -> Result<(), SegmentError> {
-        for line in lines_of(lines) {
-            let RevisionLine { revision, after, by, afterwards, changes } = parse(line, at)?;
+    fn take_changes(&mut self, steps: Vec<Step>, at: usize) -> Result<(), SegmentError> {
+        for step in steps {
+            let Step { revision, between: Between { after, by }, ref changes, .. } = step;
             let begin = self.header.as_ref().map_or((0, 0), |header| (header.revision, header.between.by));
             let last = self.steps.last().map_or(begin, |step| (step.revision, step.between.by));
             let is_mark = changes.is_empty();
@@ -295,19 +190,16 @@ impl Reader {
             if !follows || by < last.1 || after.is_some_and(|after| after > by) {
                 return Err(damaged(at, format!("revision {revision} does not follow {}", last.0)));
             }
-            let changes: Vec<Change> =
-                changes.into_iter().map(|line| change(line, at)).collect::<Result<_, _>>()?;
             let is_of_it = |(_, entry): &Change| entry.as_ref().is_none_or(|e| e.mod_revision == revision);
             if !changes.iter().all(is_of_it) {
                 return Err(damaged(at, format!("a change of another revision than {revision}")));
             }
-            self.steps.push(Step { revision, between: Between { after, by }, afterwards, changes });
+            self.steps.push(step);
         }
         Ok(())
     }
 
-    fn take_index(&mut self, lines: &[u8], at: usize) -> Result<(), SegmentError> {
-        let index: Vec<FrameLine> = lines_of(lines).map(|line| parse(line, at)).collect::<Result<_, _>>()?;
+    fn take_index(&mut self, index: &[FrameLine], at: usize) -> Result<(), SegmentError> {
         if index != self.frames {
             return Err(damaged(at, "the index does not agree with the frames"));
         }
@@ -338,28 +230,4 @@ impl Reader {
         };
         Ok(Segment { header, keys: self.keys.into_iter().collect(), steps: self.steps, closed })
     }
-}
-
-pub(super) fn lines_of(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
-    lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
-}
-
-fn parse<'a, T: Deserialize<'a>>(line: &'a [u8], at: usize) -> Result<T, SegmentError> {
-    serde_json::from_slice(line).map_err(|error| damaged(at, error.to_string()))
-}
-
-/// Returns what a line says of a key.
-fn change(line: KeyLine<'_>, at: usize) -> Result<Change, SegmentError> {
-    let KeyLine { key, value, base64, hidden, created, modified, version, lease } = line;
-    let value = match (value, base64, hidden) {
-        (Some(value), None, None) => RecordedValue::Plain(value.into_owned().into_bytes()),
-        (None, Some(value), None) => {
-            RecordedValue::Plain(STANDARD.decode(value).map_err(|error| damaged(at, error.to_string()))?)
-        }
-        (None, None, Some(hidden)) => RecordedValue::Hidden(hidden),
-        (None, None, None) if modified == 0 => return Ok((key.into_owned(), None)),
-        _ => return Err(damaged(at, format!("{key:?} has no value, or more than one"))),
-    };
-    let entry = RecordedEntry { value, create_revision: created, mod_revision: modified, version, lease };
-    Ok((key.into_owned(), Some(entry)))
 }

@@ -1,8 +1,8 @@
 //! Writes a segment.
 
+use super::entry::{NOT_RECORDED, RecordedEntry, RecordedValue};
 use super::frame::{BEGIN, END, FRAME_BYTES, FRAME_MAX_BYTES, Kind, frame};
 use super::line::{Between, FORMAT, FrameLine, Header, Hidden, KeyLine, RevisionLine};
-use super::segment::{NOT_RECORDED, RecordedEntry, RecordedValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
