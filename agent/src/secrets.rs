@@ -4,6 +4,7 @@ use archive::{Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};
 use catalog::checks::OUTPUT_MAX_BYTES;
 use etcd_session::Secret;
 use planning::settings::{Settings, is_secret_name};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,6 +22,8 @@ pub struct Secrets(Arc<RwLock<Known>>);
 struct Known {
     secrets: Vec<Secret>,
     redactor: Arc<Redactor>,
+    /// Names of secrets that are too short. The log names each once, though settings are learnt before each step.
+    short: BTreeSet<String>,
     /// Why files could not be read when that was tried last.
     unreadable: Vec<String>,
 }
@@ -75,7 +78,7 @@ impl Secrets {
             let length = secret.length();
             if length >= SHORTEST_SECRET && !known.secrets.contains(&secret) {
                 known.secrets.push(secret);
-            } else if (1..SHORTEST_SECRET).contains(&length) {
+            } else if (1..SHORTEST_SECRET).contains(&length) && known.short.insert(name.to_owned()) {
                 tracing::warn!(
                     "the secret {name} is shorter than {SHORTEST_SECRET} bytes: it is not cut out of what programs print"
                 );

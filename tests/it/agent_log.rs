@@ -5,7 +5,7 @@ use tests::host::{Host, STEPS};
 use tests::wait;
 
 fn host(etcd: &Etcd) -> Host {
-    let mut host = Host::new("h1", &etcd.endpoints());
+    let mut host = Host::new("h1", &etcd.endpoints()).with("[environment]\nSHORT_KEY = \"e\"\n");
     host.set_environment("ORCHESTRATE_LOG", "info");
     host.start();
     host
@@ -25,6 +25,8 @@ fn the_log_has_what_an_operator_asks_for_and_no_more() {
     wait::until("it validates again and again", validated, || host.describe());
     assert_eq!(lines(&host, "step starts").len(), STEPS.len(), "{}", host.read("agent.log"));
     assert_eq!(lines(&host, "step ended").len(), STEPS.len(), "validations of a settled host are quiet");
+    let short = lines(&host, "the secret SHORT_KEY is shorter than 4 bytes");
+    assert_eq!(short.len(), 1, "it is said once, and not before each step");
     let desired = lines(&host, "the desired version");
     assert!(
         desired.iter().any(|line| line.contains(" INFO ") && line.contains("version=1 revision=")),
