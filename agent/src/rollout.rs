@@ -135,6 +135,7 @@ impl RolloutTask {
         let of = (order, &wanted.instruction.version);
         let first = first_reads(&self.host, order);
         let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
+        // What is older than `since` would not be handed out.
         let read_at = self.read_at.max(wanted.since - 1);
         let known = known.filter(|known| known.is_newer(wanted.history, (read_at, self.changed_at)));
         let (reads, mut found) = match known.and_then(|known| known.with_all(&first)) {

@@ -161,21 +161,26 @@ fn a_failed_host_keeps_its_claim_where_one_may_go_until_a_fix_comes_or_somebody_
     assert_eq!(orchestrate(ops, "claims -o json", 0).matches("\"host\"").count(), 0);
 }
 
+/// Brings hosts to version 1, and to 2 one at a time. Returns the number of the first one, whose step waits.
+fn one_at_a_time(hosts: &[Host], store: &Store) -> usize {
+    store.put("/current_version", "1");
+    hosts.iter().for_each(|host| host.wait_for_listing(store, "1"));
+    set_policy(&hosts[0], "[[limit]]\nby = \"fleet\"\nmax = 1\n");
+    hosts.iter().for_each(|host| host.write("hold-packages", ""));
+    store.put("/current_version", "2");
+    wait::until(
+        "one host begins",
+        || hosts.iter().position(|host| host.begins("packages", "2") > 0),
+        || hosts.iter().map(Host::describe).collect(),
+    )
+}
+
 #[test]
 fn a_claim_outlives_its_agent() {
     let etcd = Etcd::single();
     let store = etcd.store();
     let mut hosts = started(&["a1", "a2"], &etcd);
-    store.put("/current_version", "1");
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
-    set_policy(&hosts[0], "[[limit]]\nby = \"fleet\"\nmax = 1\n");
-    hosts.iter().for_each(|host| host.write("hold-packages", ""));
-    store.put("/current_version", "2");
-    let first = wait::until(
-        "one host begins",
-        || hosts.iter().position(|host| host.begins("packages", "2") > 0),
-        || hosts.iter().map(Host::describe).collect(),
-    );
+    let first = one_at_a_time(&hosts, &store);
     let second = 1 - first;
     wait_until_held_back(&hosts[second], hosts[second].name.as_str());
     hosts[first].kill();

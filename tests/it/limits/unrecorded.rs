@@ -7,26 +7,21 @@ fn a_host_that_cannot_record_leaves_the_queue_and_keeps_its_claim_and_says_so() 
     let etcd = Etcd::single();
     let store = etcd.store();
     let hosts = started(&["a1", "a2"], &etcd);
-    store.put("/current_version", "1");
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
-    set_policy(&hosts[0], "[[limit]]\nby = \"fleet\"\nmax = 1\n");
-    hosts.iter().for_each(|host| host.write("hold-packages", ""));
-    store.put("/current_version", "2");
-    let first = wait::until(
-        "one host begins",
-        || hosts.iter().find(|host| host.begins("packages", "2") > 0),
-        || hosts.iter().map(Host::describe).collect(),
-    );
-    let second = hosts.iter().find(|host| host.name != first.name).expect("another");
+    let first = one_at_a_time(&hosts, &store);
+    let (first, second) = (&hosts[first], &hosts[1 - first]);
     let tickets = |count: usize| {
         let found = || store.list("/orchestrate/queue/").len();
         wait::until(&format!("{count} tickets"), || (found() == count).then_some(()), || second.describe());
     };
     tickets(1);
-    // Nothing can be renamed over a directory.
+    // Nothing can be renamed over a directory. The agent may write the journal between the two calls.
     let breaks = |host: &Host| {
-        std::fs::remove_file(host.state().join("journal")).expect("removed");
-        std::fs::create_dir(host.state().join("journal")).expect("made");
+        let journal = host.state().join("journal");
+        let is_replaced = || {
+            let _ = std::fs::remove_file(&journal);
+            std::fs::create_dir(&journal).ok()
+        };
+        wait::until("a directory is in the place of the journal", is_replaced, || host.describe());
     };
     let heals = |host: &Host| std::fs::remove_dir(host.state().join("journal")).expect("removed");
     let wait_until_reported = |host: &Host| {
@@ -35,7 +30,7 @@ fn a_host_that_cannot_record_leaves_the_queue_and_keeps_its_claim_and_says_so() 
         wait::until("the fleet knows", reported, || host.describe());
     };
     breaks(second);
-    // Another attempt to write it is made when something is to be recorded.
+    // A validation that fails is recorded.
     second.write("do-check", "exit 1\n");
     wait_until_reported(second);
     tickets(0);
