@@ -3,7 +3,7 @@
 use archive::{Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};
 use catalog::checks::OUTPUT_MAX_BYTES;
 use etcd_session::Secret;
-use planning::settings::{Settings, is_secret_name};
+use planning::settings::{SecretPattern, Settings, is_secret_name};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
@@ -21,11 +21,20 @@ pub struct Secrets(Arc<RwLock<Known>>);
 #[derive(Default)]
 struct Known {
     secrets: Vec<Secret>,
+    patterns: Vec<SecretPattern>,
     redactor: Arc<Redactor>,
     /// Names of secrets that are too short. The log names each once, though settings are learnt before each step.
     short: BTreeSet<String>,
     /// Why files could not be read when that was tried last.
     unreadable: Vec<String>,
+}
+
+impl Known {
+    fn renew_redactor(&mut self) {
+        let patterns = self.patterns.iter().map(|pattern| pattern.regex().clone()).collect();
+        let secrets = self.secrets.iter().map(Secret::bytes);
+        self.redactor = Arc::new(Redactor::new(secrets).with_patterns(patterns));
+    }
 }
 
 impl fmt::Debug for Secrets {
@@ -40,9 +49,10 @@ impl Secrets {
         self.learn_all([(name, secret)]);
     }
 
-    /// Adds the secrets of the settings as they are now, with those of the files that they name. Returns why files
-    /// cannot be read.
+    /// Adds the secrets of the settings as they are now, with those of the files that they name, and takes their patterns.
+    /// Returns why files cannot be read.
     pub fn learn_settings(&self, settings: &Settings) -> Vec<String> {
+        self.learn_patterns(&settings.secret_patterns);
         let variables = settings.environment.iter();
         self.learn_all(variables.flat_map(|(name, value)| {
             in_variable(name, value).into_iter().map(move |text| (name.as_str(), Secret::new(text)))
@@ -85,7 +95,15 @@ impl Secrets {
             }
         }
         if known.secrets.len() > before {
-            known.redactor = Arc::new(Redactor::new(known.secrets.iter().map(Secret::bytes)));
+            known.renew_redactor();
+        }
+    }
+
+    fn learn_patterns(&self, patterns: &[SecretPattern]) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.patterns != patterns {
+            known.patterns = patterns.to_vec();
+            known.renew_redactor();
         }
     }
 
@@ -170,6 +188,21 @@ mod tests {
         assert_eq!(secrets.redact_check("nary1long is cana"), "nary1long is cana");
         assert_eq!(secrets.redact_check("nary1long is cana…"), "*** is ***…");
         assert_eq!(format!("{secrets:?}"), "***");
+    }
+
+    #[test]
+    fn what_matches_a_pattern_is_a_secret_as_long_as_the_settings_have_it() {
+        let secrets = Secrets::default();
+        secrets.learn("password", Secret::new("canary-1"));
+        for (text, expected) in [
+            ("secret_patterns = ['tok-[0-9]{6}']\n", "*** and ***, key-77"),
+            ("secret_patterns = ['tok-[0-9]{6}', 'key-[0-9]+']\n", "*** and ***, ***"),
+            ("", "*** and tok-123456, key-77"),
+        ] {
+            let settings = planning::settings::read(&[("f".into(), text.into())]).unwrap();
+            assert_eq!(secrets.learn_settings(&settings), [""; 0]);
+            assert_eq!(secrets.redact("canary-1 and tok-123456, key-77"), expected, "{text}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str, take_over_afte
          i=0; while [ $i -lt 2000 ]; do echo \"$i: a line of fifty characters that says nothing\"; i=$((i+1)); done\n\
          echo \"plain $DB_PASSWORD\"; printf '%s' \"$DB_PASSWORD\" | base64\n\
          printf 'split canary-\\n77-long\\n'; echo 'url canary%2D77%2Dlong'; cat \"$SECRET_FILE\"\n\
+         printf 'CANARY.1234\nCANA\nRY.5678\n'; printf 'is CANARY.9012' | base64\n\
          echo 'error: {message}'; exit 3\n"
     );
     host.write_executable("install", &script);
@@ -38,7 +39,7 @@ fn failing(name: &str, etcd: &Etcd, message: &str, bundles: &str, take_over_afte
     let file = |name: &str| format!("\"{}\"", host.path(name).display());
     // The store has its default backstop and nothing else is repeated often, because a thousand hosts share few cores.
     let settings = format!(
-        "secret_files = [{}]\n[store]\nendpoints = {:?}\n\
+        "secret_files = [{}]\nsecret_patterns = ['CANARY\\.[0-9]{{4}}']\n[store]\nendpoints = {:?}\n\
          [environment]\nDB_PASSWORD = \"canary-77-long\"\nSECRET_FILE = {}\n\
          [[apply]]\nname = \"install\"\ncommand = [{}]\n\
          [[validate]]\nname = \"look\"\ncommand = [\"/bin/true\"]\n\

@@ -11,8 +11,8 @@ use tests::process::in_own_network;
 use tests::recording::RecordingObserver;
 use tests::{skip, wait};
 
-/// Parts of the secret `canary-77-long`, also as they stand in base64 and in a URL.
-const PARTS: [&str; 4] = ["canary", "77-long", "Y2FuYXJ5", "%2D77"];
+/// Parts of the secret `canary-77-long`, also as they stand in base64 and in a URL, and of `CANARY.1234` with other digits.
+const PARTS: [&str; 6] = ["canary", "77-long", "Y2FuYXJ5", "%2D77", "CANARY", "Q0FOQVJZ"];
 
 /// Asserts that a text has no part of the secret, even if it is split over lines.
 pub(crate) fn assert_absent(what: &str, text: &str) {

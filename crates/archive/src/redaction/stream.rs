@@ -31,7 +31,7 @@ impl Redactor {
     /// # Errors
     /// Returns the error of the reader or of the writer.
     pub fn copy(&self, mut from: impl Read, cut: Cut, to: &mut impl Write) -> io::Result<u64> {
-        let longest = self.patterns.iter().map(Vec::len).max().unwrap_or(0);
+        let longest = self.forms.iter().map(Vec::len).max().unwrap_or(0);
         let overlap = longest.saturating_mul(ESCAPED).clamp(OVERLAP[0], OVERLAP[1]);
         let window = overlap * WINDOW;
         let (mut text, mut raw) = (String::new(), Vec::new());

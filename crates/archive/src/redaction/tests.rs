@@ -43,6 +43,48 @@ fn known_secrets_are_removed_also_where_they_are_encoded_or_split() {
     );
 }
 
+fn check_patterns(patterns: &[&str], cut: Cut, rows: &[(&str, &str)]) {
+    let patterns = patterns.iter().map(|pattern| Regex::new(pattern).unwrap()).collect();
+    let redactor = Redactor::default().with_patterns(patterns);
+    for (text, expected) in rows {
+        assert_eq!(redactor.redact(text, cut), *expected, "{text}");
+    }
+}
+
+#[test]
+fn what_matches_a_pattern_is_removed_also_where_it_is_encoded_or_split() {
+    check_patterns(
+        &["tok-[0-9]{6}", "(?i)key: .*", "x\"/y[0-9]", "^id [0-9]+$"],
+        Cut::default(),
+        &[
+            ("nothing to see: tok-12345 and tok", "nothing to see: tok-12345 and tok"),
+            ("is tok-123456, tok-1234567", "is ***, ***7"),
+            ("a\nKEY: all of it\n", "a\n***\n"),
+            // Nobody knows whether it goes on in the next line, but it does not go on after that.
+            ("a\nKEY: all\nof it\nb", "a\n***\n\nb"),
+            ("is tok-1\r\n23456.", "is ***\n."),
+            ("GET /?a=tok%2D12345%36&b", "GET /?a=***&b"),
+            (r#"{"a":"tok\u002d123456","b":"x\"\/y1"}"#, r#"{"a":"***","b":"***"}"#),
+            // printf 'my tok-123456 is' | base64, then in lines of ten.
+            ("bXkgdG9rLTEyMzQ1NiBpcw==", "bXkg***Bpcw=="),
+            ("see bXkgdG9rLT\nEyMzQ1NiBpcw== there", "see bXkg***\nBpcw== there"),
+            // printf 'x"/y1>>>???' | base64, and as in a URL.
+            ("eCIveTE+Pj4/Pz8=", "***+Pj4/Pz8="),
+            ("_-_-eCIveTE-Pj4_Pz8", "_-_-***-Pj4_Pz8"),
+            ("id 77\nid 78 x\nid 79", "***\nid 78 x\n***"),
+            ("ü tok-123456 ü", "ü *** ü"),
+        ],
+    );
+    let (begin, end) = (Cut { begin: true, end: false }, Cut { begin: false, end: true });
+    let pattern = ["tok-[0-9]{6}"];
+    check_patterns(&pattern, begin, &[("23456 is tok-1", "*** is tok-1"), ("23456", "***"), ("\na", "\na")]);
+    check_patterns(
+        &pattern,
+        end,
+        &[("23456 is tok-1", "23456 is ***"), ("a\ntok", "a\n***"), ("a\n", "a\n")],
+    );
+}
+
 #[test]
 fn text_with_the_form_of_a_secret_is_removed() {
     check(
@@ -154,6 +196,23 @@ proptest! {
     }
 
     #[test]
+    fn no_form_of_what_matches_a_pattern_is_left_however_it_is_split_once(
+        number in "[0-9]{8}",
+        before in "[a-z:]{0,5}",
+        at in 0..60usize,
+    ) {
+        let redactor = Redactor::default().with_patterns(vec![Regex::new("s/\"[0-9]{8}ü").unwrap()]);
+        let secret = format!("s/\"{number}ü");
+        for (form, unseen) in written(&secret, &before) {
+            let mut text = form.clone();
+            text.insert(text.floor_char_boundary(at % (text.len() + 1)), '\n');
+            let redacted = redactor.redact(&format!("begin {text} end"), Cut::default());
+            prop_assert!(!redacted.replace('\n', "").contains(&unseen), "{form}: {redacted}");
+            prop_assert!(redacted.starts_with("begin ") && redacted.ends_with(" end"), "{redacted}");
+        }
+    }
+
+    #[test]
     fn a_part_of_a_secret_is_not_left_where_a_text_was_cut(secret in "[a-z0-9]{8,20}", at in 1..20usize) {
         let redactor = Redactor::new([secret.as_bytes()]);
         let (head, tail) = secret.split_at(at % secret.len());
@@ -210,6 +269,23 @@ fn no_secret_of_a_long_text_is_left_at_the_borders_of_its_parts() {
             let shown = copied(&redactor, text.as_bytes());
             assert_eq!(shown.matches("***").count(), 700, "{secret:?} {shift}");
             for left in ["canary", "ne-long", "two lines", "abcdef", "2FuYXJ5LW9uZS1sb2"] {
+                assert!(!shown.contains(left), "{left} of {secret:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_that_matches_a_pattern_is_left_at_the_borders_of_the_parts_of_a_long_text() {
+    let redactor = Redactor::default().with_patterns(vec![Regex::new("tok-[0-9]{12}").unwrap()]);
+    for secret in ["tok-123456789012", "tok-1234\n56789012", "dG9rLTEyMzQ1Njc4OTAxMg"] {
+        for (fill, shift) in [("x ", 0), ("line\n", 1), ("", 2)] {
+            let fill = fill.repeat(if fill.is_empty() { 0 } else { 997 / fill.len() });
+            let text: String =
+                (0..700).map(|n| format!("{fill}{} {secret} ", "y".repeat((n * 13 + shift) % 51))).collect();
+            let shown = copied(&redactor, text.as_bytes());
+            assert_eq!(shown.matches("***").count(), 700, "{secret:?} {shift}");
+            for left in ["tok", "012", "TEyMzQ"] {
                 assert!(!shown.contains(left), "{left} of {secret:?}");
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::policy::{Leftovers, Policy};
 use crate::settings::bundles::{BundlesFragment, BundlesSettings};
+use crate::settings::secret_pattern::SecretPattern;
 use crate::settings::services;
 use crate::settings::services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 use crate::settings::store::{StoreFragment, StoreSettings};
@@ -27,6 +28,7 @@ pub(super) struct Fragment {
     pub(super) facts_file: Option<PathBuf>,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) secret_files: Vec<PathBuf>,
+    pub(super) secret_patterns: Vec<String>,
     pub(super) store: StoreFragment,
     pub(super) http: HttpFragment,
     pub(super) validation: ValidationFragment,
@@ -146,6 +148,8 @@ pub struct Settings {
     pub environment: BTreeMap<String, String>,
     /// Files of this host whose lines are secrets.
     pub secret_files: Vec<PathBuf>,
+    /// What secrets look like.
+    pub secret_patterns: Vec<SecretPattern>,
     /// The store.
     pub store: StoreSettings,
     /// The address of the local HTTP server.

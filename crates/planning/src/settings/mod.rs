@@ -17,6 +17,7 @@ mod observer;
 mod read;
 mod recorder;
 mod reload;
+mod secret_pattern;
 mod services;
 mod store;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use objects::ObjectsSettings;
 pub use observer::{HttpAccess, ObserverSettings, ServerTls, read_observer};
 pub use read::{PlacedSettings, read, read_with_places};
 pub use recorder::RecorderSettings;
+pub use secret_pattern::SecretPattern;
 pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 pub use store::StoreSettings;
 pub use validation::{EntryKind, Skipped, ValidationDirectory, ValidationRule};

@@ -5,6 +5,7 @@ use crate::settings::agent::{BACKOFF_SECONDS, Fragment, SUSPECT_AFTER, Settings,
 use crate::settings::command::{absolute, absolute_path, check_placeholders};
 use crate::settings::error::{Problems, SettingsError, SettingsErrors, name_of};
 use crate::settings::merge::Tree;
+use crate::settings::secret_pattern::SecretPattern;
 use crate::settings::{checks, services};
 use catalog::mistakes;
 use schema::time::{Backoff, Span, format_duration};
@@ -135,6 +136,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
     for (at, path) in fragment.secret_files.iter().enumerate() {
         problems.check(format!("secret_files.{at}"), absolute_path(path));
     }
+    let secret_patterns = SecretPattern::read_all("secret_patterns", &fragment.secret_patterns, problems);
     let requires = services::requires(fragment.requires, &steps, problems);
     Settings {
         host: fragment.host,
@@ -146,6 +148,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
         facts_file: fragment.facts_file,
         environment: fragment.environment,
         secret_files: fragment.secret_files,
+        secret_patterns,
         store,
         http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
         http_names: fragment.http.names,

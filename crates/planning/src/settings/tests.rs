@@ -96,6 +96,13 @@ fn a_mistake_has_its_file_its_line_its_setting_and_what_would_be_right() {
             "[[requires]]\nservice = \"db\"\nphase = \"on_suspect\"\n",
             ":3: requires.phase: must be \"prefetch\", \"apply\", \"converge\" or \"validate\"",
         ),
+        (
+            "secret_patterns = [\"ok\", \"[0-9\", \"x*\", \"[a-z]{9999}\"]\n",
+            ":1: secret_patterns: \"[0-9\" is no regular expression: found unclosed character class; \
+          agent.toml:1: secret_patterns: \"x*\" matches the empty text too; describe the whole secret, as in \
+          \"ghp_[A-Za-z0-9]{36}\"; agent.toml:1: secret_patterns: \"[a-z]{9999}\" is no regular expression: \
+          compiled regex exceeded size limit",
+        ),
         ("x = [", ":1: this is not TOML: "),
     ] {
         let error = one(text).unwrap_err().to_string();

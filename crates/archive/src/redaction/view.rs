@@ -1,0 +1,123 @@
+//! A text as other programs read it.
+
+use std::ops::Range;
+
+pub(super) fn is_line_end(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\r')
+}
+
+/// What an escape stands for.
+#[derive(Clone, Copy)]
+enum Decoded {
+    Byte(u8),
+    Char(char),
+}
+
+/// A text as another program reads it, without line ends, and from where in the text each byte comes.
+#[derive(Default)]
+pub(super) struct View {
+    pub(super) bytes: Vec<u8>,
+    pub(super) places: Vec<Range<usize>>,
+}
+
+impl View {
+    /// Returns a text as it is.
+    pub(super) fn of(text: &str) -> Self {
+        let mut view = Self::default();
+        for (at, char) in text.char_indices() {
+            let end = at + char.len_utf8();
+            text.as_bytes()[at..end].iter().for_each(|byte| view.push(*byte, at..end));
+        }
+        view
+    }
+
+    /// Returns what a decoder makes of this.
+    fn decoded(&self, decode: Decode) -> Self {
+        let (mut view, mut at) = (Self::default(), 0);
+        while at < self.bytes.len() {
+            let rest = &self.bytes[at..];
+            let (decoded, length) = decode(rest).unwrap_or((Decoded::Byte(rest[0]), 1));
+            let place = self.place(at..at + length);
+            match decoded {
+                Decoded::Byte(byte) => view.push(byte, place),
+                Decoded::Char(char) => {
+                    let mut bytes = [0; 4];
+                    char.encode_utf8(&mut bytes).bytes().for_each(|byte| view.push(byte, place.clone()));
+                }
+            }
+            at += length;
+        }
+        view
+    }
+
+    pub(super) fn push(&mut self, byte: u8, place: Range<usize>) {
+        if !is_line_end(byte) {
+            self.bytes.push(byte);
+            self.places.push(place);
+        }
+    }
+
+    /// Returns the place in the text of bytes of the view; they are not empty.
+    pub(super) fn place(&self, bytes: Range<usize>) -> Range<usize> {
+        self.places[bytes.start].start..self.places[bytes.end - 1].end
+    }
+}
+
+/// Reads what bytes begin with; returns what it stands for and its length. `None` if the first byte stands for itself.
+type Decode = fn(&[u8]) -> Option<(Decoded, usize)>;
+
+/// Returns a text as a decoder of URLs reads it, with and without blanks in place of `+` (WHATWG URL, sections 1.3 and 5.1),
+/// as a reader of JSON does (RFC 8259, section 7), and as it is. Each is made only when the one before was looked at,
+/// because they are much larger than the text.
+pub(super) fn views(plain: View) -> impl Iterator<Item = View> {
+    let readers: [(u8, Decode); 3] = [(b'%', unquoted), (b'+', unquoted_form), (b'\\', unescaped)];
+    let (mut readers, mut plain) = (readers.into_iter(), Some(plain));
+    std::iter::from_fn(move || {
+        let view = plain.as_ref()?;
+        let reader = readers.find(|(sign, _)| view.bytes.contains(sign));
+        reader.map(|(_, decode)| view.decoded(decode)).or_else(|| plain.take())
+    })
+}
+
+/// Returns what the escapes of a part of a URL stand for; `None` if it has none, or is no text after that.
+pub fn unescaped_url(text: &str) -> Option<String> {
+    let view = text.contains('%').then(|| View::of(text).decoded(unquoted))?;
+    String::from_utf8(view.bytes).ok()
+}
+
+/// Reads an escape of a form, in which a `+` is a blank.
+fn unquoted_form(bytes: &[u8]) -> Option<(Decoded, usize)> {
+    if bytes.starts_with(b"+") { Some((Decoded::Byte(b' '), 1)) } else { unquoted(bytes) }
+}
+
+/// Reads an escape of a URL.
+fn unquoted(bytes: &[u8]) -> Option<(Decoded, usize)> {
+    let digit =
+        |at: usize| char::from(*bytes.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    bytes.starts_with(b"%").then(|| Some((Decoded::Byte(digit(1)? << 4 | digit(2)?), 3))).flatten()
+}
+
+/// Reads an escape of JSON.
+fn unescaped(bytes: &[u8]) -> Option<(Decoded, usize)> {
+    let rest = bytes.strip_prefix(b"\\")?;
+    let one = |byte: u8| Some((Decoded::Byte(byte), 2));
+    match rest.first()? {
+        byte @ (b'"' | b'\\' | b'/') => one(*byte),
+        b'b' => one(8),
+        b'f' => one(12),
+        b'n' => one(b'\n'),
+        b'r' => one(b'\r'),
+        b't' => one(b'\t'),
+        b'u' => {
+            let unit = |at: usize| {
+                let digits = std::str::from_utf8(bytes.get(at..at + 6)?).ok()?.strip_prefix("\\u")?;
+                u16::from_str_radix(digits, 16).ok()
+            };
+            let units = [Some(unit(0)?), unit(6)];
+            let mut read = char::decode_utf16(units.into_iter().flatten());
+            let char = read.next()?.ok()?;
+            Some((Decoded::Char(char), 6 * char.len_utf16()))
+        }
+        _ => None,
+    }
+}
