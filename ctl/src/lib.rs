@@ -2,6 +2,7 @@
 //! to standard output, everything else to standard error, and the exit code carries the meaning.
 
 mod agent;
+mod author;
 mod cli;
 mod commands;
 mod completion;

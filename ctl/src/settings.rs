@@ -1,6 +1,7 @@
 //! The settings of one invocation. Options win over the environment, `ORCHESTRATE_*` over
 //! `ETCDCTL_*`, and both over defaults. The environment is read here and nowhere else.
 
+use crate::author::Author;
 use crate::exit::Failure;
 use crate::options::GlobalOptions;
 use crate::output::Format;
@@ -21,7 +22,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 35] = [
+pub(crate) const VARIABLES: [&str; 36] = [
     "ORCHESTRATE_BY",
     "ORCHESTRATE_STEP_HOST",
     "ORCHESTRATE_SOCKET",
@@ -48,6 +49,7 @@ pub(crate) const VARIABLES: [&str; 35] = [
     "ETCDCTL_PASSWORD",
     "ORCHESTRATE_DIAL_TIMEOUT",
     "ORCHESTRATE_RECORDING",
+    "ORCHESTRATE_BUNDLES",
     "ORCHESTRATE_S3_ENDPOINT",
     "ORCHESTRATE_S3_REGION",
     "ORCHESTRATE_S3_CREDENTIALS",
@@ -79,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) recording: Option<NamedRecording>,
     /// How object stores are reached.
     pub(crate) s3: S3Settings,
+    /// Object store of the bundles, as a URL.
+    pub(crate) bundles: Option<String>,
     /// True if an option or the environment says where the store is, even if that is the default
     /// endpoint.
     pub(crate) endpoints_given: bool,
@@ -105,35 +109,6 @@ pub(crate) struct Settings {
     pub(crate) host_name: String,
     /// Who acts, for events.
     pub(crate) author: Author,
-}
-
-/// Who runs the command. Nobody verifies it.
-#[derive(Debug, Clone)]
-pub(crate) struct Author {
-    /// Name of the person or job; in a step of a host, the name of the host if no other is given.
-    pub(crate) name: String,
-    /// The host whose step runs the command.
-    pub(crate) host: Option<HostName>,
-}
-
-impl Author {
-    fn resolve(given: Option<&str>, get: &impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
-        let given = given.map(str::to_owned).or_else(|| get("ORCHESTRATE_BY"));
-        if let Some(name) =
-            given.as_deref().filter(|name| name.trim().is_empty() || name.contains(char::is_control))
-        {
-            let shown = schema::names::quoted(name);
-            return Err(Failure::usage(anyhow!(
-                "--by is {shown}: it must be a name without control characters"
-            )));
-        }
-        let host = get("ORCHESTRATE_STEP_HOST").and_then(|host| HostName::new(host).ok());
-        let name = given
-            .or_else(|| host.as_ref().map(ToString::to_string))
-            .or_else(|| ["SUDO_USER", "LOGNAME", "USER"].into_iter().find_map(get))
-            .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-        Ok(Self { name, host })
-    }
 }
 
 impl Settings {
@@ -172,6 +147,7 @@ impl Settings {
             past: PastQuestion::read(recording.as_ref(), options.at.as_ref(), options.now.as_deref())?,
             recording,
             s3,
+            bundles: get("ORCHESTRATE_BUNDLES"),
             endpoints_given,
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             format: options.output,

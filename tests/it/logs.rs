@@ -203,9 +203,14 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
     };
     let check = |line: &str, code: i32, out: &str, err: &[&str]| {
         let mut command = Command::new(binary("orchestrate"));
+        // The first word may set a variable.
+        let line = line.replace("@FROM", &from);
+        let words: Vec<&str> = line.split(' ').collect();
+        let (variables, words) = words.split_at(usize::from(words[0].contains('=')));
         command
-            .args(line.replace("@FROM", &from).split(' '))
+            .args(words)
             .env_clear()
+            .envs(variables.iter().filter_map(|variable| variable.split_once('=')))
             .env("ORCHESTRATE_ENDPOINTS", etcd.endpoint(0))
             .env("TMPDIR", temporary.path());
         let answer: CommandOutput = run(&mut command, "").into();
@@ -225,6 +230,22 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
     let same = "from the bundle @URL of web-1, which failed for the same cause:\n";
     check("logs web-2 --from @FROM", 0, whole, &[ended, same]);
     check("logs web-1 --from file:///srv/elsewhere", 3, "", &["which is not below file:///srv/elsewhere"]);
+    let why = "name the object store of the fleet with --from or ORCHESTRATE_BUNDLES";
+    check("logs web-1 --whole", 64, "", &[why]);
+    check("ORCHESTRATE_BUNDLES=elsewhere logs web-1 --whole", 64, "", &["ORCHESTRATE_BUNDLES: "]);
+    check("ORCHESTRATE_BUNDLES=@FROM logs web-2 --whole", 0, whole, &[same]);
+    check("ORCHESTRATE_BUNDLES=@FROM logs web-2", 0, "the last line\n", &[]);
+    let key = "/orchestrate/reports/web-2";
+    let with_log = store.get(key).expect("a report");
+    store.put(key, &with_log.replace("[\"the last line\"]", "[]"));
+    check("logs web-2", 0, "", &["web-2 failed: "]);
+    check(
+        "ORCHESTRATE_BUNDLES=@FROM logs web-2",
+        0,
+        whole,
+        &["web-2 failed: ", "it printed nothing\n", ended, same],
+    );
+    store.put(key, &with_log);
     upload(&[end, ("steps/01-apply-install.log", "")]);
     check("logs web-1 --from @FROM", 0, "", &[ended, "it printed nothing"]);
     upload(&[end, log, ("steps/01-apply-install.last.log", "end\n")]);

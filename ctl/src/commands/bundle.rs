@@ -30,7 +30,7 @@ pub(crate) struct Bundle {
 pub(super) async fn bundle(options: Bundle, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let host = &host_of(&options.host)?;
     let bundle = ReportedFailure::read(host, store).await?.required_bundle(store).await?;
-    let object = options.from.find(bundle, &store.settings.s3)?;
+    let object = options.from.find(bundle, store.settings)?;
     let by = &object.bundle.host;
     if by != host {
         output::note(&format!("{by} failed for the same cause and uploaded the bundle"));

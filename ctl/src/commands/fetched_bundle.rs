@@ -3,7 +3,7 @@
 
 use super::context::Store;
 use crate::exit::Failure;
-use crate::past::S3Settings;
+use crate::settings::Settings;
 use anyhow::{Context as _, anyhow};
 use archive::bundle::{About, BUNDLE_MAX_BYTES, Digested, unpack};
 use archive::objects::{ObjectName, ObjectStore, ObjectsUrl};
@@ -21,7 +21,7 @@ use std::path::Path;
 /// Where bundles are fetched from.
 #[derive(Debug, Args)]
 pub(super) struct FetchFrom {
-    /// Object store of the fleet, as in the setting `bundles.to` of its hosts
+    /// Object store of the fleet, as in the setting `bundles.to` of its hosts [env: ORCHESTRATE_BUNDLES]
     #[arg(long, value_name = "URL")]
     from: Option<ObjectsUrl>,
 }
@@ -66,7 +66,7 @@ impl ReportedFailure {
 
     /// Returns the bundle that the report names, or the newest one of a host that failed for the same cause. For that, all
     /// reports are read.
-    async fn bundle(&self, store: &Store<'_>) -> Result<Option<UploadedBundle>, StoreError> {
+    pub(super) async fn bundle(&self, store: &Store<'_>) -> Result<Option<UploadedBundle>, StoreError> {
         let causes = &self.causes;
         let own = self.own_bundle();
         if own.is_some() || !self.has_failed() || causes.is_empty() {
@@ -104,22 +104,31 @@ impl ReportedFailure {
 }
 
 impl FetchFrom {
-    /// True if an object store is named.
+    /// True if the option names an object store.
     pub(super) fn is_given(&self) -> bool {
         self.from.is_some()
     }
 
+    /// Returns the object store that the option or else the environment names.
+    fn url(&self, settings: &Settings) -> Result<Option<ObjectsUrl>, Failure> {
+        let in_environment = || {
+            let url = settings.bundles.as_deref().map(str::parse).transpose();
+            url.map_err(|error| Failure::usage(anyhow!("ORCHESTRATE_BUNDLES: {error}")))
+        };
+        self.from.clone().map_or_else(in_environment, |url| Ok(Some(url)))
+    }
+
     /// Finds a bundle in the object store. That is not contacted.
-    pub(super) fn find(&self, bundle: UploadedBundle, s3: &S3Settings) -> Result<BundleObject, Failure> {
+    pub(super) fn find(&self, bundle: UploadedBundle, settings: &Settings) -> Result<BundleObject, Failure> {
         let UploadedBundle { host, link } = &bundle;
-        let Some(from) = &self.from else {
+        let Some(from) = self.url(settings)? else {
             let why = "a report is not trusted to say where files are fetched from";
             return Err(Failure::usage(anyhow!(
-                "the bundle is {}; name the object store of the fleet with --from, because {why}",
+                "the bundle is {}; name the object store of the fleet with --from or ORCHESTRATE_BUNDLES, because {why}",
                 link.url
             )));
         };
-        let objects = s3.open(&from.to_string()).map_err(Failure::usage)?;
+        let objects = settings.s3.open(&from.to_string()).map_err(Failure::usage)?;
         let Some(name) = from.name_of(&link.url) else {
             return Err(Failure::refused(format!(
                 "{host} reports the bundle {}, which is not below {from}",

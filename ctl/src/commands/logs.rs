@@ -25,12 +25,15 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 /// Print the output of a step
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Host whose last lines are printed, from its report; with --from, the whole output
+    /// Host whose last lines are printed, from its report; with --from or --whole, the whole output
     #[arg(add = completion::hosts(), conflicts_with = "this_host")]
     host: Option<String>,
     /// The runs that the agent of this machine keeps: the one that is running, or the last one
     #[arg(long, conflicts_with = "from")]
     this_host: bool,
+    /// The output from its begin on; of another host from the bundle of its failure
+    #[arg(long, conflicts_with_all = ["follow", "list"])]
+    whole: bool,
     #[command(flatten)]
     from: FetchFrom,
     #[command(flatten)]
@@ -56,19 +59,11 @@ pub(crate) struct RunOptions {
     /// On this machine: print what the step prints until it ends
     #[arg(short, long)]
     follow: bool,
-    /// On this machine: the output from its begin on, and not its last 64 KiB alone
-    #[arg(long, conflicts_with_all = ["follow", "list"])]
-    whole: bool,
 }
 
 impl RunOptions {
     fn is_empty(&self) -> bool {
-        !self.list
-            && !self.follow
-            && !self.whole
-            && self.step.is_none()
-            && self.run.is_none()
-            && self.attempt.is_none()
+        !self.list && !self.follow && self.step.is_none() && self.run.is_none() && self.attempt.is_none()
     }
 
     fn includes(&self, run: &Run) -> bool {
@@ -87,7 +82,9 @@ impl Logs {
     /// True if the agent of this machine is asked, and not the store.
     pub(super) fn is_local(&self, settings: &Settings) -> bool {
         let is_own = self.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&settings.host_name));
-        self.this_host || is_own && !self.runs.is_empty()
+        let has_output = !self.from.is_given() && settings.past.is_none();
+        let wants_runs = !self.runs.is_empty() || self.whole && has_output;
+        self.this_host || is_own && wants_runs
     }
 }
 
@@ -112,7 +109,7 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
     };
     let mut from = 0;
     loop {
-        let shown = match options.runs.whole {
+        let shown = match options.whole {
             true => agent::whole_output(socket, &run.run),
             false => agent::run_output(socket, &run.run, from),
         };
@@ -177,15 +174,22 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
     let host = &host_of(host)?;
     if !options.runs.is_empty() {
         return Err(Failure::usage(anyhow!(
-            "--list, --step, --run, --attempt, --follow and --whole show what only the host itself keeps; use them on {host}"
+            "--list, --step, --run, --attempt and --follow show what only the host itself keeps; use them on {host}"
         )));
     }
     let failure = ReportedFailure::read(host, store).await?;
-    if options.from.is_given() {
+    let report = &failure.report;
+    if options.whole || options.from.is_given() {
         let bundle = failure.required_bundle(store).await?;
         return whole(&failure, bundle, (&options.from, store), output);
     }
-    let report = &failure.report;
+    if report.log.is_empty()
+        && store.settings.bundles.is_some()
+        && let Some(bundle) = failure.bundle(store).await?
+    {
+        output::note(&no_log(host, report));
+        return whole(&failure, bundle, (&options.from, store), output);
+    }
     let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
     // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
     let bundle = failure.own_bundle();
@@ -208,7 +212,8 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
     }
     if let Some(UploadedBundle { link, .. }) = &bundle {
         output::note(&format!(
-            "the whole output is in the bundle {}; add --from with the object store of the fleet",
+            "the whole output is in the bundle {}; `orchestrate logs {host} --whole` prints it, if --from or \
+             ORCHESTRATE_BUNDLES names the object store of the fleet",
             clean(&link.url)
         ));
     }
@@ -223,7 +228,7 @@ fn whole(
     (from, store): (&FetchFrom, &Store<'_>),
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let object = from.find(bundle, &store.settings.s3)?;
+    let object = from.find(bundle, store.settings)?;
     // It is removed with everything in it when this ends.
     let directory = tempfile::tempdir().context("a temporary directory")?;
     let unpacked = directory.path().join("bundle");

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::output::{self, Output};
 use crate::past::PastQuestion;
 use anyhow::anyhow;
-use archive::recording::{RecordedEntry, time_text};
+use archive::recording::RecordedEntry;
 use etcd_session::Session;
 use solo_etcd::frozen::{Frozen, KeyValue};
 
@@ -91,12 +91,10 @@ pub(super) fn open(question: &PastQuestion, output: &mut Output) -> Result<Sessi
     let PastQuestion { recording, now, .. } = question;
     let (past, _, _) = find(question)?;
     past.problems.iter().for_each(|problem| output::warn(problem));
-    for erased in &past.erased {
-        output::warn(&format!("erased at {}: {}", time_text(erased.at), erased.what));
-    }
     let now = now.unwrap_or_else(|| past.present());
     context::set_now(now);
     let view = past.view(now, &recording.name, env!("CARGO_PKG_VERSION"));
+    view.erased.iter().for_each(|mark| output::warn(mark));
     output::note(&view.sentence());
     output.set_past(view);
     let keys = past.keys.into_iter().map(|(key, entry)| key_value(key, entry));

@@ -84,7 +84,7 @@ fn rows() -> Vec<Row> {
             .contains("\"bundle_host\": \"web-1\""),
         row("the last lines, and where the rest is", "logs web-1", 0, "the last line\n")
             .says("apply step install, reported at 2014-11-18T08:40:00Z:\n")
-            .says("the whole output is in the bundle s3://bundles/prod/web-1/1.tar.zst; add --from with "),
+            .says("the whole output is in the bundle s3://bundles/prod/web-1/1.tar.zst; `orchestrate logs web-1 --whole` prints it, if "),
         row("those of others are not asked for that", "logs web-2", 0, "the last line\n"),
         row("for programs", "logs web-1 -o json", 0, "").contains("\"bundle_host\": \"web-1\""),
         row("or nowhere", "logs db-1", 0, "the last line\n"),

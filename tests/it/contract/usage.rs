@@ -136,7 +136,7 @@ fn wrong_usage() -> Vec<Row> {
         "bundle web-1 --from ftp://srv",
         "logs web-1 --from ftp://srv",
         "logs --this-host --from file:///srv",
-        "logs web-1 --whole --from file:///srv",
+        "logs web-1 --step install --from file:///srv",
         "retry",
         "recording",
         "recording list",
