@@ -2,7 +2,7 @@
 
 use crate::recorder;
 use archive::objects::ObjectStore;
-use archive::recording::{At, Directory, Past, Recording, SegmentName, Source, list_objects};
+use archive::recording::{At, Directory, Past, Recording, RecordingError, SegmentName, Source, list_objects};
 use planning::settings::{ObjectsSettings, RecorderSettings};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,6 +21,17 @@ pub(crate) struct Recorded {
     listed: Mutex<Option<Listed>>,
 }
 
+/// Why a question about the past has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    /// The directory cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The recording does not say it.
+    #[error(transparent)]
+    Unknown(#[from] RecordingError),
+}
+
 /// The segments in the object store.
 struct Listed {
     at: Instant,
@@ -37,15 +48,14 @@ impl Recorded {
     /// object store.
     ///
     /// # Errors
-    /// Returns why nobody can say what the store held, for people.
-    pub(crate) fn at(&self, at: &At) -> Result<(Past, String), String> {
+    /// Returns why nobody can say what the store held.
+    pub(crate) fn at(&self, at: &At) -> Result<(Past, String), NoAnswer> {
         let directory = Directory::new(&self.path);
-        let mut names: BTreeSet<SegmentName> =
-            directory.names().map_err(|error| error.to_string())?.into_iter().collect();
+        let names = directory.names().map_err(|error| NoAnswer::Unreadable(error.to_string()))?;
+        let mut names: BTreeSet<SegmentName> = names.into_iter().collect();
         let mut place = self.path.display().to_string();
         let Some(upload) = &self.upload else {
-            let past = Recording::new(names).at(at, &directory).map_err(|error| error.to_string())?;
-            return Ok((past, place));
+            return Ok((Recording::new(names).at(at, &directory)?, place));
         };
         let store = recorder::open_store(upload, Some(QUESTION_TIMEOUT)).map_err(|error| error.to_string());
         // Another history that has the same revision may be in the object store alone.
@@ -61,7 +71,7 @@ impl Recorded {
                 Recording::new(names).at(at, &directory)
             }
         };
-        found.map(|past| (past, place)).map_err(|error| error.to_string())
+        Ok((found?, place))
     }
 
     fn names_in(&self, store: &ObjectStore) -> Result<Vec<SegmentName>, String> {

@@ -1,6 +1,9 @@
 //! The command asks a recording: it answers about the past as it answered then.
 
 use crate::contract::fleet::{FLEET, fill};
+use archive::recording::{Between, Branch, Concealer, Directory, Erased, Header, SegmentName, SegmentWriter};
+use schema::names::Token;
+use schema::snapshot::{Entry, KeySnapshot};
 use serde_json::Value;
 use std::path::Path;
 use tests::etcd::Etcd;
@@ -265,4 +268,86 @@ fn the_observer_shows_the_past_that_it_recorded() {
     let refused = without.get("/v1/status?at=5");
     assert!(refused.code == 400 && refused.body.contains("does not record"), "{refused:?}");
     assert!(!without.get("/events").body.contains("see then"));
+}
+
+/// Adds a segment of another history of the same store to a recording: one key at a revision, and something erased.
+fn add_history(directory: &Path, revision: i64) -> Branch {
+    let names = Directory::new(directory).names().expect("a recording");
+    let own = names.iter().max_by_key(|name| name.begun).expect("a segment");
+    let branch = Branch { branch: Token::new("restored").expect("a token"), ..own.branch.clone() };
+    let name = SegmentName { branch: branch.clone(), revision, ..own.clone() };
+    let header = Header {
+        format: 0,
+        program: "test".into(),
+        lineage: branch.lineage.clone(),
+        epoch: branch.epoch,
+        branch: branch.branch.clone(),
+        recorder: name.recorder.clone(),
+        revision,
+        keys: 0,
+        between: Between { after: None, by: name.begun },
+        restored: true,
+        continues: false,
+        gap: None,
+        erased: vec![Erased { at: 1_416_300_000_000, what: "key /x".into() }],
+    };
+    let entry =
+        Entry { value: b"7".into(), create_revision: revision, mod_revision: revision, version: 1, lease: 0 };
+    let entries = [("/current_version".to_owned(), entry)].into();
+    let snapshot = KeySnapshot { revision, raft_term: 1, entries };
+    let path = directory.join(name.to_string());
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("created");
+    let file = std::fs::File::create(path).expect("a file");
+    let writer = SegmentWriter::begin(file, header, &snapshot, Concealer::new(b"key")).expect("begun");
+    writer.finish().expect("written");
+    branch
+}
+
+#[test]
+fn a_page_offers_the_histories_that_have_a_revision_and_says_what_was_erased() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let recorder = RecordingObserver::start(&etcd.endpoints());
+    let observer = &recorder.observer;
+    fill(&store, &FLEET);
+    let then = store.revision();
+    recorder.wait_for(then);
+    let restored = add_history(&recorder.directory, then);
+    let own = Branch { branch: Token::new("0").expect("a token"), ..restored.clone() };
+    let bearer = format!("Bearer {}", observer.token());
+    let address = observer.address();
+    let headers = [("Host", address.as_str()), ("Authorization", &bearer), ("Accept", "text/html")];
+    let which = observer.ask(&format!("/hosts?role=web&at={then}"), &headers);
+    assert_eq!(which.code, 300, "{which:?}");
+    for branch in [&own, &restored] {
+        let moment = format!("{branch}/{then}");
+        let link = format!("href=\"/hosts?role=web&#38;at={}\">{moment}</a>", moment.replace('/', "%2F"));
+        assert!(which.body.contains(&link), "{link}: {which:?}");
+    }
+    let refused = observer.get(&format!("/v1/hosts?at={then}"));
+    assert_eq!(refused.code, 300, "{refused:?}");
+    assert!(
+        refused.body.contains(&format!("several histories have revision {then}: {own}/{then}, ")),
+        "{refused:?}"
+    );
+    let erased = "erased at 2014-11-18T08:40:00.000Z: key /x";
+    for (branch, is_erased) in [(&own, false), (&restored, true)] {
+        let at = format!("at={branch}/{then}").replace('/', "%2F");
+        let page = observer.get(&format!("/?{at}"));
+        assert_eq!((page.code, page.body.contains(erased)), (200, is_erased), "{page:?}");
+        let answer = observer.get(&format!("/v1/status?{at}")).json();
+        let expected = if is_erased { serde_json::json!([erased]) } else { serde_json::json!([]) };
+        assert_eq!(answer["past"]["erased"], expected);
+    }
+    std::fs::write(recorder.directory.join(segment_of(&recorder.directory, &restored)), "something else")
+        .expect("written");
+    // The moment that was shown last needs no recording.
+    assert_eq!(observer.get(&format!("/v1/hosts?at={own}/{then}")).code, 200);
+    let unreadable = observer.get(&format!("/v1/hosts?at={restored}/{then}"));
+    assert_eq!(unreadable.code, 500, "{unreadable:?}");
+}
+
+fn segment_of(directory: &Path, branch: &Branch) -> String {
+    let names = Directory::new(directory).names().expect("a recording");
+    names.iter().find(|name| name.branch == *branch).expect("a segment").to_string()
 }

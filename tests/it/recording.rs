@@ -1,7 +1,7 @@
 //! The recorder of the observer beside real stores: what it recorded is what the store held, and it never says more.
 
 use archive::recording::{
-    At, Directory, NOT_RECORDED, Past, Recording, RecordingError, Segment, SegmentName, Source,
+    At, Directory, Moment, NOT_RECORDED, Past, Recording, RecordingError, Segment, SegmentName, Source,
 };
 use etcd_client::GetOptions;
 use proptest::sample::subsequence;
@@ -218,15 +218,16 @@ fn a_restored_store_is_recorded_as_another_branch() {
     assert_eq!(of_first, of_second, "the same revision in both");
     let has_second = || {
         let past = ask(&recorder.directory, &of_second.to_string());
-        matches!(past, Err(RecordingError::Ambiguous { .. })).then_some(past)
+        let are_both = |moments: &[Moment]| moments.len() == 2;
+        matches!(&past, Err(RecordingError::Ambiguous { moments, .. }) if are_both(moments)).then_some(past)
     };
     let Err(RecordingError::Ambiguous { moments, .. }) =
         wait::until("both are recorded", has_second, || recorder.observer.log())
     else {
         panic!("not ambiguous");
     };
-    let value = |moment: &String| {
-        let past = ask(&recorder.directory, moment).expect("one of the two");
+    let value = |moment: &Moment| {
+        let past = ask(&recorder.directory, &moment.to_string()).expect("one of the two");
         text(&past.into_snapshot().entries["/orchestrate/hosts/h1"])
     };
     let mut values: Vec<String> = moments.iter().map(value).collect();

@@ -7,10 +7,10 @@ use super::parameters::{refused, refused_for_now};
 use super::shared::Shared;
 use crate::clock::now;
 use crate::observed::{Moment, Observed, SharedFleet};
-use crate::recorded::Recorded;
-use archive::recording::At;
+use crate::recorded::{NoAnswer, Recorded};
+use archive::recording::{At, RecordingError};
 use axum::extract::{Request, State};
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use etcd_session::Assembly;
@@ -49,9 +49,9 @@ impl PastMoments {
         self.recording.is_some()
     }
 
-    async fn open(&self, at: &str) -> Result<Arc<PastFleet>, ErrorResponse> {
+    async fn open(&self, at: &str) -> Result<Arc<PastFleet>, Refusal> {
         let Some(recording) = self.recording.clone() else {
-            return Err(refused("this observer does not record the store (recorder.directory)"));
+            return Err(refused("this observer does not record the store (recorder.directory)").into());
         };
         let at = At::read(at, now().0.saturating_mul(1000)).map_err(refused)?;
         let busy = |_| refused_for_now("too many requests wait for a moment of the past");
@@ -71,18 +71,41 @@ impl PastMoments {
             *last = None;
             let past = Arc::new(read(&recording, &at)?);
             *last = Some((at, past.clone()));
-            Ok(past)
+            Ok::<_, NoAnswer>(past)
         });
-        reading.await.map_err(refused)?.map_err(refused_unknown)
+        Ok(reading.await.map_err(refused)??)
     }
 }
 
-/// Refuses a moment of which nobody can say what the store held.
-fn refused_unknown(why: String) -> ErrorResponse {
-    ErrorResponse::Rejected(axum::http::StatusCode::NOT_FOUND, why)
+/// Why a moment is not shown.
+struct Refusal {
+    response: ErrorResponse,
+    /// The moments that were meant, if there are several.
+    choices: Vec<String>,
 }
 
-fn read(recording: &Recorded, at: &At) -> Result<PastFleet, String> {
+impl From<ErrorResponse> for Refusal {
+    fn from(response: ErrorResponse) -> Self {
+        Self { response, choices: Vec::new() }
+    }
+}
+
+impl From<NoAnswer> for Refusal {
+    fn from(why: NoAnswer) -> Self {
+        let (code, choices) = match &why {
+            NoAnswer::Unknown(RecordingError::Ambiguous { moments, .. }) => {
+                (StatusCode::MULTIPLE_CHOICES, moments.iter().map(ToString::to_string).collect())
+            }
+            NoAnswer::Unknown(RecordingError::NotRecorded(why)) if !why.is_unreadable => {
+                (StatusCode::NOT_FOUND, Vec::new())
+            }
+            NoAnswer::Unknown(_) | NoAnswer::Unreadable(_) => (StatusCode::INTERNAL_SERVER_ERROR, Vec::new()),
+        };
+        Self { response: ErrorResponse::Rejected(code, why.to_string()), choices }
+    }
+}
+
+fn read(recording: &Recorded, at: &At) -> Result<PastFleet, NoAnswer> {
     let (past, place) = recording.at(at)?;
     past.problems.iter().for_each(|problem| tracing::warn!("the recording: {problem}"));
     let present = past.present();
@@ -112,8 +135,18 @@ pub(super) async fn show_past(
             *request.uri_mut() = uri;
             next.run(request).await
         }
-        Err(refusal) if pages::wants_page(request.headers()) => pages::refusal(shared, refusal),
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) if pages::wants_page(request.headers()) => {
+            let to = |moment: &String| {
+                let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+                let query =
+                    Serializer::new(String::new()).extend_pairs(query).append_pair(AT, moment).finish();
+                format!("{}?{query}", uri.path())
+            };
+            let addresses: Vec<String> = refusal.choices.iter().map(to).collect();
+            let choices = refusal.choices.into_iter().zip(addresses).collect();
+            pages::refusal(shared, refusal.response, choices)
+        }
+        Err(refusal) => refusal.response.into_response(),
     }
 }
 

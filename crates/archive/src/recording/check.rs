@@ -1,9 +1,10 @@
 //! Checks a recording: whether each segment can be used, whether one is missing, and whether two contradict each other.
 
 use super::at::{At, time_text};
+use super::error::RecordingError;
 use super::moment::Moment;
 use super::name::SegmentName;
-use super::past::{Recording, RecordingError, Source, load};
+use super::past::{Recording, Source, load};
 use super::segment::Segment;
 
 /// What was found about a segment.

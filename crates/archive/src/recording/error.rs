@@ -1,6 +1,9 @@
-//! Why a segment cannot be used.
+//! Why a segment cannot be used, and why a question about the past has no answer.
 
 use super::line::FORMAT;
+use super::moment::Moment;
+use super::name::{Branch, SegmentName};
+use std::fmt;
 
 /// Why a segment cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,4 +32,58 @@ pub enum SegmentError {
     /// It ends before its first keys are complete.
     #[error("it ends before the keys at its beginning are complete: its recorder was stopped there")]
     Unfinished,
+}
+
+/// Why nobody can say what the store held.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordingError {
+    /// No segment covers the moment.
+    #[error("{0}")]
+    NotRecorded(NotRecorded),
+    /// What was asked for fits several histories, and they differ, or of some is not known what they held.
+    #[error("several histories have {at}: {}; name one of them", all(moments, unrecorded))]
+    Ambiguous {
+        /// What was asked for.
+        at: String,
+        /// The moments that fit.
+        moments: Vec<Moment>,
+        /// The histories that may have it, though it is not recorded.
+        unrecorded: Vec<Branch>,
+    },
+    /// Two segments of one history contradict each other.
+    #[error("two segments disagree about {key:?} at revision {revision}: {} and {}", between.0, between.1)]
+    Contradiction {
+        /// A key about which they disagree.
+        key: String,
+        /// The revision.
+        revision: i64,
+        /// The two.
+        between: Box<(SegmentName, SegmentName)>,
+    },
+}
+
+/// No segment covers a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRecorded {
+    /// What was asked for.
+    pub at: String,
+    /// What is known around it, each for one recorder.
+    pub nearest: Vec<String>,
+    /// True if something could not be read, so that it may be recorded.
+    pub is_unreadable: bool,
+}
+
+impl fmt::Display for NotRecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not recorded", self.at)?;
+        match self.nearest.is_empty() {
+            true => f.write_str(": there are no segments"),
+            false => write!(f, ": {}", self.nearest.join("; ")),
+        }
+    }
+}
+
+fn all(moments: &[Moment], unrecorded: &[Branch]) -> String {
+    let unrecorded = unrecorded.iter().map(|branch| format!("{branch} (not recorded)"));
+    moments.iter().map(ToString::to_string).chain(unrecorded).collect::<Vec<_>>().join(", ")
 }

@@ -2,7 +2,7 @@
 
 use super::at::{At, time_text};
 use super::entry::RecordedEntry;
-use super::error::SegmentError;
+use super::error::{NotRecorded, RecordingError, SegmentError};
 use super::line::{Between, Erased};
 use super::moment::Moment;
 use super::name::{Branch, SegmentName};
@@ -10,7 +10,6 @@ use super::segment::Segment;
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// Where segments are kept.
 pub trait Source {
@@ -54,51 +53,6 @@ impl Past {
     pub fn into_snapshot(self) -> KeySnapshot {
         let entries = self.keys.into_iter().map(|(key, entry)| (key, entry.into_entry())).collect();
         KeySnapshot { revision: self.moment.revision, raft_term: 0, entries }
-    }
-}
-
-/// Why nobody can say what the store held.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordingError {
-    /// No segment covers the moment.
-    #[error("{0}")]
-    NotRecorded(NotRecorded),
-    /// What was asked for fits several histories, and they differ, or of some is not known what they held.
-    #[error("several histories have {at}: {}; name one of them", moments.join(", "))]
-    Ambiguous {
-        /// What was asked for.
-        at: String,
-        /// The moments that fit, and the histories of which it is not recorded.
-        moments: Vec<String>,
-    },
-    /// Two segments of one history contradict each other.
-    #[error("two segments disagree about {key:?} at revision {revision}: {} and {}", between.0, between.1)]
-    Contradiction {
-        /// A key about which they disagree.
-        key: String,
-        /// The revision.
-        revision: i64,
-        /// The two.
-        between: Box<(SegmentName, SegmentName)>,
-    },
-}
-
-/// No segment covers a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotRecorded {
-    /// What was asked for.
-    pub at: String,
-    /// What is known around it, each for one recorder.
-    pub nearest: Vec<String>,
-}
-
-impl fmt::Display for NotRecorded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not recorded", self.at)?;
-        match self.nearest.is_empty() {
-            true => f.write_str(": there are no segments"),
-            false => write!(f, ": {}", self.nearest.join("; ")),
-        }
     }
 }
 
@@ -182,16 +136,17 @@ impl Recording {
         let mut of_newest = newest.iter();
         found.retain(|one| of_newest.next() == Some(&one.revision));
         let Some(first) = found.first() else {
+            let is_unreadable = !problems.is_empty();
             nearest.extend(problems);
-            return Err(RecordingError::NotRecorded(NotRecorded { at: at.to_string(), nearest }));
+            let at = at.to_string();
+            return Err(RecordingError::NotRecorded(NotRecorded { at, nearest, is_unreadable }));
         };
         let recorded: Vec<&Branch> = found.iter().map(|one| &one.name.branch).collect();
-        let mut others = unrecorded.into_iter().filter(|branch| !recorded.contains(branch)).peekable();
-        if others.peek().is_some() {
-            let moment = Moment { branch: first.name.branch.clone(), revision: first.revision };
-            let others = others.map(|branch| format!("{branch} (not recorded)"));
-            let moments = std::iter::once(moment.to_string()).chain(others).collect();
-            return Err(RecordingError::Ambiguous { at: at.to_string(), moments });
+        unrecorded.retain(|branch| !recorded.contains(branch));
+        if !unrecorded.is_empty() {
+            let moments = vec![Moment { branch: first.name.branch.clone(), revision: first.revision }];
+            let unrecorded = unrecorded.into_iter().cloned().collect();
+            return Err(RecordingError::Ambiguous { at: at.to_string(), moments, unrecorded });
         }
         agreed(at, found, problems)
     }
@@ -221,8 +176,10 @@ fn fits(at: &At, names: &[SegmentName], source: &impl Source) -> bool {
 
 /// Returns what all of these say, if they agree.
 fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, RecordingError> {
-    let not_recorded =
-        |nearest| Err(RecordingError::NotRecorded(NotRecorded { at: at.to_string(), nearest }));
+    let not_recorded = |nearest| {
+        let at = at.to_string();
+        Err(RecordingError::NotRecorded(NotRecorded { at, nearest, is_unreadable: false }))
+    };
     let mut found = found.into_iter();
     let Some(Found { name, segment, revision, between, uncertain }) = found.next() else {
         return not_recorded(problems);
@@ -238,9 +195,8 @@ fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, Rec
                 let between = Box::new((name, other.name));
                 RecordingError::Contradiction { key, revision, between }
             } else {
-                let moments = [moment(&name, revision), moment(&other.name, other.revision)];
-                let moments = moments.iter().map(ToString::to_string).collect();
-                RecordingError::Ambiguous { at: at.to_string(), moments }
+                let moments = vec![moment(&name, revision), moment(&other.name, other.revision)];
+                RecordingError::Ambiguous { at: at.to_string(), moments, unrecorded: Vec::new() }
             });
         }
         segments.push(other.name);

@@ -24,6 +24,8 @@ pub struct PastView {
     pub answered_by: String,
     /// The next revision, if the store may have come to it before the time that was asked for.
     pub next_revision: Option<i64>,
+    /// What was erased from the segment that answers, so that it is missing here or stands as `(erased)`.
+    pub erased: Vec<String>,
 }
 
 impl PastView {
@@ -57,6 +59,11 @@ impl Past {
             recorded_by: self.recorded_with.clone(),
             answered_by: answered_by.to_owned(),
             next_revision: self.uncertain.map(|(revision, _)| revision),
+            erased: self
+                .erased
+                .iter()
+                .map(|mark| format!("erased at {}: {}", time_text(mark.at), mark.what))
+                .collect(),
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::clock::now;
 use crate::http::health::{HealthView, health_of};
 use crate::http::shared::Shared;
 use crate::observed::Moment;
+use archive::recording::PastView;
 use askama::Template;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -52,7 +53,7 @@ struct Frame<'a> {
     revision: Option<i64>,
     now: String,
     /// The moment of the past that is shown, and the address of the same view of the present.
-    past: Option<(String, &'a str)>,
+    past: Option<(&'a PastView, &'a str)>,
 }
 
 impl Frame<'_> {
@@ -66,25 +67,43 @@ impl Frame<'_> {
 struct Message<'a> {
     title: &'a str,
     text: &'a str,
+    /// Texts of links, and where they lead.
+    choices: &'a [(String, String)],
 }
 
 /// Returns a page with this content, or with the reason why there is none.
 pub(super) fn page(
     shared: &Shared,
-    View { path: current, title, query }: View<'_>,
+    view: View<'_>,
     content: Result<(Bytes, Moment), ErrorResponse>,
 ) -> Response {
-    let (code, content, moment) = match content {
-        Ok((content, moment)) => (StatusCode::OK, content, moment),
-        Err(refusal) => {
-            let (code, title, text) = match &refusal {
-                ErrorResponse::Rejected(code, text) => (*code, title_of(*code), text.as_str()),
-                ErrorResponse::Busy(text) => (StatusCode::SERVICE_UNAVAILABLE, "Busy", *text),
-            };
-            let message = Message { title, text }.render().unwrap_or_default();
-            (code, Bytes::from(message), shared.fleet.moment())
-        }
+    match content {
+        Ok(content) => framed(shared, view, StatusCode::OK, content),
+        Err(refusal) => message(shared, view, &refusal, &[]),
+    }
+}
+
+/// Returns a page that says why there is no other one, with links to what may be meant.
+pub(super) fn message(
+    shared: &Shared,
+    view: View<'_>,
+    refusal: &ErrorResponse,
+    choices: &[(String, String)],
+) -> Response {
+    let (code, title, text) = match refusal {
+        ErrorResponse::Rejected(code, text) => (*code, title_of(*code), text.as_str()),
+        ErrorResponse::Busy(text) => (StatusCode::SERVICE_UNAVAILABLE, "Busy", *text),
     };
+    let message = Message { title, text, choices }.render().unwrap_or_default();
+    framed(shared, view, code, (Bytes::from(message), shared.fleet.moment()))
+}
+
+fn framed(
+    shared: &Shared,
+    View { path: current, title, query }: View<'_>,
+    code: StatusCode,
+    (content, moment): (Bytes, Moment),
+) -> Response {
     let has_counts = current == "/" && code == StatusCode::OK;
     let lineage = shared.fleet.lineage().map(|lineage| lineage.to_string());
     let frame = Frame {
@@ -97,7 +116,7 @@ pub(super) fn page(
         health: health_of(&shared.fleet, moment),
         revision: Some(moment.revision).filter(|revision| *revision > 0),
         now: rfc3339(now()).unwrap_or_default(),
-        past: shared.past.as_ref().map(|wanted| (wanted.past.view.sentence(), &*wanted.present_address)),
+        past: shared.past.as_ref().map(|wanted| (&wanted.past.view, &*wanted.present_address)),
     };
     let Ok(begin) = frame.render() else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let (begin, content) = match &shared.past {
@@ -127,6 +146,8 @@ pub(super) fn html(code: StatusCode, body: impl Into<Body>) -> Response {
 fn title_of(code: StatusCode) -> &'static str {
     match code {
         StatusCode::NOT_FOUND => "Not found",
+        StatusCode::MULTIPLE_CHOICES => "Which one?",
+        StatusCode::INTERNAL_SERVER_ERROR => "This cannot be read",
         StatusCode::BAD_REQUEST => "This cannot be shown",
         _ => "Not yet",
     }

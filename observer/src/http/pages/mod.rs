@@ -76,9 +76,9 @@ async fn show<P: Send + 'static, T: Template>(
     frame::page(shared, view, content)
 }
 
-/// Returns the page that says why a moment of the past cannot be shown.
-pub(super) fn refusal(shared: Shared, refusal: ErrorResponse) -> Response {
-    frame::page(&shared, View::new("", "The past"), Err(refusal))
+/// Returns the page that says why a moment of the past cannot be shown. The choices are moments with their addresses.
+pub(super) fn refusal(shared: Shared, refusal: ErrorResponse, choices: Vec<(String, String)>) -> Response {
+    frame::message(&shared, View::new("", "The past"), &refusal, &choices)
 }
 
 async fn now_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
