@@ -2,8 +2,11 @@
 
 use crate::recorder;
 use archive::objects::ObjectStore;
-use archive::recording::{At, Directory, Past, Recording, RecordingError, SegmentName, Source, list_objects};
+use archive::recording::{
+    At, Directory, History, Moment, Past, Recording, RecordingError, SegmentName, Source, list_objects,
+};
 use planning::settings::{ObjectsSettings, RecorderSettings};
+use schema::time::EpochSeconds;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -50,28 +53,49 @@ impl Recorded {
     /// # Errors
     /// Returns why nobody can say what the store held.
     pub(crate) fn at(&self, at: &At) -> Result<(Past, String), NoAnswer> {
+        let (names, source, place) = self.open()?;
+        Ok((Recording::new(names).at(at, &source)?, place))
+    }
+
+    /// Returns the names of all segments, what they are read from, and the name of that place.
+    fn open(&self) -> Result<(BTreeSet<SegmentName>, DirectoryAndStore, String), NoAnswer> {
         let directory = Directory::new(&self.path);
         let names = directory.names().map_err(|error| NoAnswer::Unreadable(error.to_string()))?;
         let mut names: BTreeSet<SegmentName> = names.into_iter().collect();
         let mut place = self.path.display().to_string();
         let Some(upload) = &self.upload else {
-            return Ok((Recording::new(names).at(at, &directory)?, place));
+            return Ok((names, DirectoryAndStore { directory, store: None }, place));
         };
         let store = recorder::open_store(upload, Some(QUESTION_TIMEOUT)).map_err(|error| error.to_string());
         // Another history that has the same revision may be in the object store alone.
-        let more = store.and_then(|store| Ok((self.names_in(&store)?, store)));
-        let found = match more {
+        let store = match store.and_then(|store| Ok((self.names_in(&store)?, store))) {
             Ok((more, store)) => {
                 names.extend(more);
                 place = format!("{place} and {}", upload.to);
-                Recording::new(names).at(at, &Both { directory, store })
+                Some(store)
             }
             Err(error) => {
                 tracing::warn!(%error, "the object store of the recording cannot be read; its directory answers alone");
-                Recording::new(names).at(at, &directory)
+                None
             }
         };
-        Ok((found?, place))
+        Ok((names, DirectoryAndStore { directory, store }, place))
+    }
+
+    /// Returns what changed about some keys between a time and a moment.
+    ///
+    /// # Errors
+    /// Returns why nobody can say it.
+    pub(crate) fn history(
+        &self,
+        from: EpochSeconds,
+        moment: &Moment,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<History, NoAnswer> {
+        let from = from.0.saturating_mul(1000);
+        let (names, source, _) = self.open()?;
+        let history = Recording::new(names).history(from, moment, is_wanted, &source);
+        history.ok_or_else(|| NoAnswer::Unreadable("no recorder knows what was before the moment".into()))
     }
 
     fn names_in(&self, store: &ObjectStore) -> Result<Vec<SegmentName>, String> {
@@ -86,13 +110,17 @@ impl Recorded {
 }
 
 /// The directory, and the object store for what is not in it.
-struct Both {
+struct DirectoryAndStore {
     directory: Directory,
-    store: ObjectStore,
+    store: Option<ObjectStore>,
 }
 
-impl Source for Both {
+impl Source for DirectoryAndStore {
     fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String> {
-        self.directory.load(name).or_else(|_| self.store.load(name))
+        let loaded = self.directory.load(name);
+        match &self.store {
+            Some(store) => loaded.or_else(|_| store.load(name)),
+            None => loaded,
+        }
     }
 }

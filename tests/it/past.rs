@@ -219,14 +219,21 @@ fn the_observer_shows_the_past_that_it_recorded() {
         ("/v1/services/web", "services show web"),
         ("/v1/failures", "get_failures --group --show_warnings"),
         ("/v1/events", "events"),
+        ("/v1/events?since=1h", "events --since 1h"),
     ] {
-        let shown = observer.get(&format!("{path}?at={at}"));
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let shown = observer.get(&format!("{path}{sign}at={at}"));
         assert_eq!(shown.code, 200, "{path}: {shown:?}");
         assert_eq!(shown.age(), None, "the past has no age");
         let result =
             ask(&operator, verb, &[&of_recording(&recorder.directory, &at)[..], &["-o", "json"]].concat());
         let expected: Value = serde_json::from_str(&result.out).expect("JSON");
         assert_eq!(shown.json(), expected, "{path}");
+    }
+    let changes = observer.get(&format!("/events?since=1h&at={at}")).body;
+    for expected in ["○ listing</td>", "host web-1: none to 43", "Not recorded: nothing is recorded before "]
+    {
+        assert!(changes.contains(expected), "{expected}: {changes}");
     }
     // Of the present, the host is gone.
     assert_eq!(observer.get("/v1/hosts/lost-1").code, 404);

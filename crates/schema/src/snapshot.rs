@@ -18,6 +18,17 @@ pub struct Entry {
     pub version: i64,
 }
 
+/// The change of a key at a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    /// The key.
+    pub key: String,
+    /// Its entry before; `None` if it did not exist.
+    pub before: Option<Entry>,
+    /// Its entry after; `None` if it was deleted.
+    pub after: Option<Entry>,
+}
+
 /// Keys and their entries at one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeySnapshot {

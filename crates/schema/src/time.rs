@@ -26,6 +26,13 @@ impl BootMillis {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct EpochSeconds(pub i64);
 
+impl EpochSeconds {
+    /// Returns the time that is this much earlier; a part of a second does not count.
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(span.as_secs()).unwrap_or(i64::MAX)))
+    }
+}
+
 /// The time on both clocks, read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {

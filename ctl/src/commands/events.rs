@@ -12,7 +12,7 @@ use planning::fleet::views::{EventsView, PastEvent, event_reads};
 use schema::keys::Prefix;
 use schema::names::HostName;
 use schema::snapshot::Entry;
-use schema::time::{EpochSeconds, parse_duration};
+use schema::time::parse_duration;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -57,11 +57,12 @@ pub(super) async fn events(
     let mut view = EventsView::read(&found);
     drop(found);
     if let Some(since) = since {
-        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        let since = EpochSeconds(now().0.saturating_sub(seconds));
+        let since = now().before(since);
         view.keep_since(since);
         if let Some(question) = &store.settings.past {
-            view.add_changes(host_changes_since(question, since)?);
+            let (changes, gaps) = host_changes_since(question, since)?;
+            gaps.iter().for_each(|gap| output::warn(gap));
+            view.add_changes(changes, gaps);
         }
     }
     if let Some(host) = &host {

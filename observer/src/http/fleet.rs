@@ -3,6 +3,7 @@
 use super::parameters::{
     EventsParameters, HostsParameters, Parameters, read_checks, read_filter, read_none, refused,
 };
+use super::past_moments::HostChanges;
 use super::shared::{Seen, Shared};
 use axum::extract::{Path, Query};
 use axum::response::Response;
@@ -17,7 +18,6 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::records::Maintenance;
-use schema::time::EpochSeconds;
 use schema::verdict::WaitingOn;
 
 type Answer = Result<Response, ErrorResponse>;
@@ -147,20 +147,32 @@ pub(super) async fn rollout(shared: Shared, Query(parameters): Query<Parameters>
 /// Who did what.
 pub(super) async fn events(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     let wanted = EventsParameters::read(&parameters)?;
-    shared
-        .answer(format!("events {parameters:?}"), move |seen: Seen<'_>| Ok(events_view(&seen, &wanted)))
-        .await
+    let changes = host_changes(&shared, &wanted).await?;
+    let view = move |seen: Seen<'_>| Ok(events_view(&seen, &wanted, changes));
+    shared.answer(format!("events {parameters:?}"), view).await
+}
+
+/// Returns what changed about hosts by itself, if a time before a moment of the past is wanted.
+pub(super) async fn host_changes(
+    shared: &Shared,
+    wanted: &EventsParameters,
+) -> Result<HostChanges, ErrorResponse> {
+    match (&shared.past, wanted.since) {
+        (Some(past), Some(within)) => past.host_changes(within).await,
+        _ => Ok(HostChanges::default()),
+    }
 }
 
 /// Returns the events that are wanted.
 pub(super) fn events_view(
     seen: &Seen<'_>,
     EventsParameters { since, host }: &EventsParameters,
+    HostChanges { events, not_recorded }: HostChanges,
 ) -> EventsView {
     let mut view = EventsView::read(seen.found());
     if let Some(since) = since {
-        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        view.keep_since(EpochSeconds(seen.now.0.saturating_sub(seconds)));
+        view.keep_since(seen.now.before(*since));
+        view.add_changes(events, not_recorded);
     }
     host.iter().for_each(|host| view.keep_host(host));
     view

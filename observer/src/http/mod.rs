@@ -4,7 +4,6 @@
 //! of the observer's own names. The time and size of requests and answers are bounded (`http-server`).
 
 mod access;
-mod asked_past;
 mod cookie;
 mod fleet;
 mod health;
@@ -12,6 +11,7 @@ mod openapi;
 mod pages;
 mod parameters;
 mod past;
+mod past_moments;
 mod session;
 mod shared;
 mod stream;
@@ -32,7 +32,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use etcd_session::random_token;
 use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, Source, require_own_name};
-use past::{PastMoments, show_past};
+use past::show_past;
+use past_moments::PastMoments;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use shared::Shared;

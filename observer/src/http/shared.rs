@@ -1,6 +1,6 @@
 //! What all handlers share, and how they answer.
 
-use super::asked_past::AskedPast;
+use super::past_moments::AskedPast;
 use crate::clock::now;
 use crate::observed::{Moment, Observed, SharedFleet};
 use archive::recording::PastView;

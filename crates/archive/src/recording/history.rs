@@ -6,6 +6,8 @@ use super::line::{Between, Erased};
 use super::moment::Moment;
 use super::past::{Recording, Source, load};
 use super::segment::Segment;
+use schema::snapshot::{Entry, KeyChange};
+use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
 
 /// What changed in the store between a time and a moment.
@@ -17,6 +19,41 @@ pub struct History {
     pub steps: Vec<Step>,
     /// What is missing, for people.
     pub gaps: Vec<String>,
+}
+
+/// What changed at one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChanges {
+    /// The revision.
+    pub revision: i64,
+    /// When the store had come to it.
+    pub at: EpochSeconds,
+    /// The changes.
+    pub changes: Vec<KeyChange>,
+}
+
+impl History {
+    /// Returns the changes, in order, with what the keys held before.
+    pub fn into_changes(self) -> impl Iterator<Item = KeyChanges> {
+        let held = self.keys.into_iter().map(|(key, entry)| (key, entry.into_entry()));
+        let mut held: BTreeMap<String, Entry> = held.collect();
+        self.steps.into_iter().map(move |step| {
+            let change = |(key, entry): Change| {
+                let after = entry.map(RecordedEntry::into_entry);
+                let before = match &after {
+                    Some(after) => held.insert(key.clone(), after.clone()),
+                    None => held.remove(&key),
+                };
+                KeyChange { key, before, after }
+            };
+            let changes = step.changes.into_iter().map(change).collect();
+            KeyChanges {
+                revision: step.revision,
+                at: EpochSeconds(step.between.by.div_euclid(1000)),
+                changes,
+            }
+        })
+    }
 }
 
 impl Recording {

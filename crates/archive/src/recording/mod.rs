@@ -49,7 +49,7 @@ pub use directory::Directory;
 pub use entry::{Change, ERASED, NOT_RECORDED, RecordedEntry, RecordedValue, Step};
 pub use erase::erase;
 pub use error::{NotRecorded, RecordingError, SegmentError};
-pub use history::History;
+pub use history::{History, KeyChanges};
 pub use line::{Between, Erased, Header, Hidden};
 pub use moment::Moment;
 pub use name::{Branch, ListedSegment, SegmentName, object_name};

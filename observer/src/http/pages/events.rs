@@ -3,6 +3,7 @@
 use super::table::{Cell, Table, with_parameters};
 use crate::http::fleet::events_view;
 use crate::http::parameters::EventsParameters;
+use crate::http::past_moments::HostChanges;
 use crate::http::shared::Seen;
 use askama::Template;
 use planning::fleet::views::PastEvent;
@@ -13,20 +14,22 @@ use schema::time::format_duration;
 pub(super) struct EventsPage {
     since: String,
     host: String,
+    /// What is not recorded of the time that is shown.
+    not_recorded: Vec<String>,
     table: Table,
 }
 
 impl EventsPage {
     /// Returns the page of these events, the newest first.
-    pub(super) fn new(seen: &Seen<'_>, parameters: &EventsParameters) -> Self {
-        let view = events_view(seen, parameters);
+    pub(super) fn new(seen: &Seen<'_>, parameters: &EventsParameters, changes: HostChanges) -> Self {
+        let view = events_view(seen, parameters, changes);
         let since = parameters.since.map(format_duration).unwrap_or_default();
         let host = parameters.host.as_ref().map(ToString::to_string).unwrap_or_default();
         let filter = [("since", since.as_str()), ("host", host.as_str())];
         let json =
             with_parameters("/v1/events", filter.iter().copied().filter(|(_, value)| !value.is_empty()));
         let table = table(("events", "Events"), view.events.iter().rev(), seen.has_past).json(json);
-        Self { table: table.or_say("No event fits."), since, host }
+        Self { table: table.or_say("No event fits."), not_recorded: view.not_recorded, since, host }
     }
 }
 
@@ -38,11 +41,11 @@ pub(super) fn table<'a>(
 ) -> Table {
     let row = |event: &PastEvent| {
         let [_, by, verb, what, reason] = event.row();
-        let verb = if event.verb.is_some() { format!("● {verb}") } else { "○ no command".to_owned() };
+        let mark = if event.verb.is_some() { '●' } else { '○' };
         [
             Cell::time(event.at.as_deref()),
             Cell::text(by),
-            Cell::text(verb),
+            Cell::text(format!("{mark} {verb}")),
             Cell::text(what),
             Cell::text(reason),
         ]

@@ -4,6 +4,7 @@ use super::marks::shape;
 use super::table::{Cell, Table, to_host};
 use crate::http::fleet;
 use crate::http::parameters::EventsParameters;
+use crate::http::past_moments::HostChanges;
 use crate::http::shared::Seen;
 use askama::Template;
 use planning::fleet::views::HostView;
@@ -97,7 +98,7 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
         .filter_map(|(name, service)| Some((name, service.instances().get(host)?.health_str())))
         .collect();
     let events = EventsParameters { since: None, host: Some(host.clone()) };
-    let events = fleet::events_view(seen, &events).events;
+    let events = fleet::events_view(seen, &events, HostChanges::default()).events;
     let tables = [
         Table::new(
             ("next", "What it does next"),

@@ -21,6 +21,7 @@ pub(super) use assets::is_public;
 pub(crate) use clean_html::CleanHtml;
 pub(super) use sign_in::{address_of, from_other_site, own_address, sign_in, wants_page};
 
+use super::fleet::host_changes;
 use super::parameters::{EventsParameters, HostsParameters, Parameters, read_none, read_one, refused};
 use super::shared::{Seen, Shared};
 use askama::Template;
@@ -116,7 +117,11 @@ async fn service_page(shared: Shared, Path(name): Path<String>) -> Response {
 async fn events_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let wanted = EventsParameters::read(&without_empty(parameters));
     let question = format!("events {wanted:?}");
-    let content = |seen: &Seen<'_>, wanted| Ok(EventsPage::new(seen, &wanted));
+    let wanted = match wanted {
+        Ok(wanted) => host_changes(&shared, &wanted).await.map(|changes| (wanted, changes)),
+        Err(refusal) => Err(refusal),
+    };
+    let content = |seen: &Seen<'_>, (wanted, changes)| Ok(EventsPage::new(seen, &wanted, changes));
     show(&shared, View::new("/events", "Events"), (question, wanted), content).await
 }
 

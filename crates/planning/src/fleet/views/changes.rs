@@ -7,21 +7,9 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::Report;
+use schema::snapshot::{Entry, KeyChange};
 use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
-
-/// The change of a key at some revision.
-#[derive(Debug, Clone)]
-pub struct KeyChange {
-    /// The key.
-    pub key: String,
-    /// Its value before; `None` if it did not exist.
-    pub before: Option<Vec<u8>>,
-    /// Its value after; `None` if it was deleted.
-    pub after: Option<Vec<u8>>,
-    /// True if the value before had a lease.
-    pub had_lease: bool,
-}
 
 /// True for the keys from which [`host_changes`] follow.
 pub fn tells_of_hosts(key: &str) -> bool {
@@ -37,7 +25,7 @@ pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> V
         match Key::parse(&change.key) {
             Ok(Key::Report(host)) => events.extend(of_report(&host, change)),
             Ok(Key::Live(host)) if change.before.is_some() != change.after.is_some() => {
-                let word = |value: &Option<Vec<u8>>| value.as_ref().map(|_| "live".to_owned());
+                let word = |entry: &Option<Entry>| entry.as_ref().map(|_| "live".to_owned());
                 let values = [word(&change.before), word(&change.after)];
                 let live = event(&host, &change.key, HostChange::Live, values);
                 events.push(PastEvent { reason: end_of(&host, change, changes), ..live });
@@ -66,7 +54,7 @@ pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> V
 }
 
 fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
-    let read = |value: &Option<Vec<u8>>| value.as_ref().and_then(|value| codec::read::<Report>(value).ok());
+    let read = |entry: &Option<Entry>| codec::read::<Report>(&entry.as_ref()?.value).ok();
     let Some(after) = read(&change.after) else { return Vec::new() };
     let before = read(&change.before);
     // What was there and cannot be read, because it was erased or damaged, is not nothing.
@@ -100,7 +88,8 @@ fn end_of(host: &HostName, change: &KeyChange, changes: &[KeyChange]) -> Option<
         _ => false,
     };
     let says = changes.iter().any(|other| other.after.is_some() && is_of_host(&other.key));
-    let ended = if change.had_lease && !says { "ended by lease" } else { "vanished" };
+    let had_lease = change.before.as_ref().is_some_and(|entry| entry.lease != 0);
+    let ended = if had_lease && !says { "ended by lease" } else { "vanished" };
     Some(ended.to_owned())
 }
 
@@ -146,15 +135,19 @@ mod tests {
         let (broken, works) = (report(failed, Phase::Idle), report(HostVerdict::Ok, Phase::Apply));
         let report_key = "/orchestrate/reports/web1";
         let check = |changes: &[(&str, Option<&str>, Option<&str>)], expected: &[&str]| {
-            let changes: Vec<KeyChange> = changes
-                .iter()
-                .map(|(key, before, after)| KeyChange {
-                    key: (*key).to_owned(),
-                    before: before.map(Into::into),
-                    after: after.map(Into::into),
-                    had_lease: *before == Some("leased"),
-                })
-                .collect();
+            let entry = |value: &str| Entry {
+                value: value.into(),
+                create_revision: 1,
+                mod_revision: 1,
+                lease: i64::from(value == "leased"),
+                version: 1,
+            };
+            let change = |(key, before, after): &(&str, Option<&str>, Option<&str>)| KeyChange {
+                key: (*key).to_owned(),
+                before: before.map(entry),
+                after: after.map(entry),
+            };
+            let changes: Vec<KeyChange> = changes.iter().map(change).collect();
             let events = host_changes(7, EpochSeconds(1_700_000_000), &changes);
             let rows: Vec<String> = events.iter().map(|event| event.row()[1..].join("|")).collect();
             assert_eq!(rows, expected);

@@ -21,6 +21,8 @@ pub struct EventsView {
     pub events: Vec<PastEvent>,
     /// The revision of the store at which the events were read.
     pub revision: i64,
+    /// What a recording does not know of the time of a question about the past, for people.
+    pub not_recorded: Vec<String>,
 }
 
 /// An act, or a change without an event.
@@ -276,11 +278,12 @@ impl EventsView {
             }
         }
         events.sort_by_key(|event| event.revision);
-        Self { events, revision: found.revision }
+        Self { events, revision: found.revision, not_recorded: Vec::new() }
     }
 
-    /// Adds what changed about hosts by itself.
-    pub fn add_changes(&mut self, changes: impl IntoIterator<Item = PastEvent>) {
+    /// Adds what changed about hosts by itself, and what is not recorded of that time.
+    pub fn add_changes(&mut self, changes: impl IntoIterator<Item = PastEvent>, not_recorded: Vec<String>) {
+        self.not_recorded.extend(not_recorded);
         self.events.extend(changes);
         self.events.sort_by_key(|event| event.revision);
     }

@@ -26,7 +26,7 @@ mod tests;
 mod unaccounted;
 
 pub use causes::{Cause, HostVerdictView};
-pub use changes::{KeyChange, host_changes, tells_of_hosts};
+pub use changes::{host_changes, tells_of_hosts};
 pub use claim::{ClaimView, HeldClaimView};
 pub use events::{EventsView, HostChange, PastEvent, event_reads};
 pub use failure_groups::{FailureGroup, FailureGroups};
