@@ -262,7 +262,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tasks.spawn("http", http::serve(listener, shared, open, stop.clone())?);
     let watching = signals::watch_signals(
         config_path,
-        settings_sender,
+        (settings_sender, secrets.clone()),
         (untrusted_sender, refused_sender),
         stop_sender.clone(),
         metrics.clone(),

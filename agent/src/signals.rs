@@ -3,6 +3,7 @@
 
 use crate::config;
 use crate::metrics::Metrics;
+use crate::secrets::Secrets;
 use anyhow::Result;
 use planning::settings::Settings;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ pub(crate) fn log_untrusted(why: &str) {
 /// again last, if they could not.
 pub(crate) fn watch_signals(
     path: PathBuf,
-    settings: watch::Sender<Arc<Settings>>,
+    (settings, secrets): (watch::Sender<Arc<Settings>>, Secrets),
     (untrusted, refused): (watch::Sender<Option<String>>, watch::Sender<Option<String>>),
     stop: watch::Sender<bool>,
     metrics: Metrics,
@@ -32,13 +33,17 @@ pub(crate) fn watch_signals(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
     Ok(async move {
+        let check = |is_asked| {
+            let (settings, problems) = ((&settings, &secrets), (&untrusted, &refused));
+            check_settings(&path, settings, problems, (&metrics, is_asked));
+        };
         loop {
             tokio::select! {
                 // Signal streams keep a signal that arrived while another arm ran.
                 _ = terminate.recv() => drop(stop.send_replace(true)),
                 _ = interrupt.recv() => drop(stop.send_replace(true)),
-                _ = hangup.recv() => check_settings(&path, &settings, (&untrusted, &refused), (&metrics, true)),
-                _ = poll.tick() => check_settings(&path, &settings, (&untrusted, &refused), (&metrics, false)),
+                _ = hangup.recv() => check(true),
+                _ = poll.tick() => check(false),
             }
         }
     })
@@ -50,14 +55,14 @@ pub(crate) fn watch_signals(
 /// again before any command in them runs.
 fn check_settings(
     path: &std::path::Path,
-    settings: &watch::Sender<Arc<Settings>>,
+    (settings, secrets): (&watch::Sender<Arc<Settings>>, &Secrets),
     (untrusted, refused): (&watch::Sender<Option<String>>, &watch::Sender<Option<String>>),
     (metrics, is_asked): (&Metrics, bool),
 ) {
     let old = untrusted.borrow().clone();
     let mut why = config::untrusted(path);
     if why.is_none() && (is_asked || old.is_some()) {
-        let reloaded = reload(path, settings);
+        let reloaded = reload(path, settings, secrets);
         metrics.note_settings_read(reloaded.is_ok());
         let error = reloaded.err().map(|error| format!("{error:#}"));
         if let Some(error) = &error {
@@ -76,12 +81,13 @@ fn check_settings(
 }
 
 /// Reads the settings again. If a setting changed that is used only at start, a warning names it.
-fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Result<()> {
+fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>, secrets: &Secrets) -> Result<()> {
     let new = config::load(path)?;
     let (effective, changed) = settings.borrow().reload(new);
     if !changed.is_empty() {
         tracing::warn!("these settings have changed and take effect after a restart: {}", changed.join(", "));
     }
+    secrets.learn_settings_logged(&effective);
     tracing::info!("settings read again");
     settings.send_replace(Arc::new(effective));
     Ok(())

@@ -53,33 +53,46 @@ impl Recorded {
     /// # Errors
     /// Returns why nobody can say what the store held.
     pub(crate) fn at(&self, at: &At) -> Result<(Past, String), NoAnswer> {
-        let (names, source, place) = self.open()?;
-        Ok((Recording::new(names).at(at, &source)?, place))
+        let Opened { names, source, place, problem } = self.open()?;
+        match (Recording::new(names).at(at, &source), problem) {
+            // It may be in the object store.
+            (Err(RecordingError::NotRecorded(mut why)), Some(problem)) => {
+                why.is_unreadable = true;
+                why.nearest.push(problem);
+                Err(RecordingError::NotRecorded(why).into())
+            }
+            (found, _) => Ok((found?, place)),
+        }
     }
 
-    /// Returns the names of all segments, what they are read from, and the name of that place.
-    fn open(&self) -> Result<(BTreeSet<SegmentName>, DirectoryAndStore, String), NoAnswer> {
+    /// Lists all segments.
+    fn open(&self) -> Result<Opened, NoAnswer> {
         let directory = Directory::new(&self.path);
         let names = directory.names().map_err(|error| NoAnswer::Unreadable(error.to_string()))?;
         let mut names: BTreeSet<SegmentName> = names.into_iter().collect();
         let mut place = self.path.display().to_string();
         let Some(upload) = &self.upload else {
-            return Ok((names, DirectoryAndStore { directory, store: None }, place));
+            return Ok(Opened {
+                names,
+                source: DirectoryAndStore { directory, store: None },
+                place,
+                problem: None,
+            });
         };
         let store = recorder::open_store(upload, Some(QUESTION_TIMEOUT)).map_err(|error| error.to_string());
         // Another history that has the same revision may be in the object store alone.
-        let store = match store.and_then(|store| Ok((self.names_in(&store)?, store))) {
+        let (store, problem) = match store.and_then(|store| Ok((self.names_in(&store)?, store))) {
             Ok((more, store)) => {
                 names.extend(more);
                 place = format!("{place} and {}", upload.to);
-                Some(store)
+                (Some(store), None)
             }
             Err(error) => {
                 tracing::warn!(%error, "the object store of the recording cannot be read; its directory answers alone");
-                None
+                (None, Some(format!("{} cannot be read: {error}", upload.to)))
             }
         };
-        Ok((names, DirectoryAndStore { directory, store }, place))
+        Ok(Opened { names, source: DirectoryAndStore { directory, store }, place, problem })
     }
 
     /// Returns what changed about some keys between a time and a moment.
@@ -93,7 +106,7 @@ impl Recorded {
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<History, NoAnswer> {
         let from = from.0.saturating_mul(1000);
-        let (names, source, _) = self.open()?;
+        let Opened { names, source, .. } = self.open()?;
         let history = Recording::new(names).history(from, moment, is_wanted, &source);
         history.ok_or_else(|| NoAnswer::Unreadable("no recorder knows what was before the moment".into()))
     }
@@ -107,6 +120,16 @@ impl Recorded {
         *listed = Some(Listed { at: Instant::now(), names: names.clone() });
         Ok(names)
     }
+}
+
+/// All segments that could be found.
+struct Opened {
+    names: BTreeSet<SegmentName>,
+    source: DirectoryAndStore,
+    /// The name of what they are read from.
+    place: String,
+    /// Why there may be others.
+    problem: Option<String>,
 }
 
 /// The directory, and the object store for what is not in it.

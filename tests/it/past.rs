@@ -202,6 +202,7 @@ fn the_observer_shows_the_past_that_it_recorded() {
     let store = etcd.store();
     let recorder = RecordingObserver::start(&etcd.endpoints());
     let observer = &recorder.observer;
+    recorder.wait_for(store.revision());
     fill(&store, &FLEET);
     let then =
         store.put("/available_services/web/web-1", r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"]}"#);

@@ -11,6 +11,7 @@ use planning::host::{Decision, Fact, HostState, RunningStep, StepReport, Target}
 use planning::policy::StepMeaning;
 use schema::codec::log_tail;
 use schema::plan::Conclusion;
+use schema::steps::StepEnd;
 use schema::time::format_duration;
 use schema::verdict::VerdictKind;
 use std::sync::Arc;
@@ -42,14 +43,19 @@ impl Reconciler {
     /// Logs the end of a step, counts it, and records it in the host's state.
     pub(super) fn end_step(&self, context: &mut Context, running: RunningStep, result: RunResult) {
         let RunningStep { phase, step, .. } = running;
-        let (meaning, now) = (context.policy.steps.meaning(phase, &step, &result.end), clock::now());
+        let secrets = self.executor.secrets();
+        let end = match result.end {
+            StepEnd::NotStarted { why } => StepEnd::NotStarted { why: secrets.redact(&why) },
+            end => end,
+        };
+        let (meaning, now) = (context.policy.steps.meaning(phase, &step, &end), clock::now());
         let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
-        self.metrics.note_step((phase, &step), (&result.end, meaning), (took, now.wall));
-        let output = self.executor.secrets().redact_cut(&result.output.text, result.output.cut(true));
+        self.metrics.note_step((phase, &step), (&end, meaning), (took, now.wall));
+        let output = secrets.redact_cut(&result.output.text, result.output.cut(true));
         let log = log_tail(output.lines());
         let cause = (meaning == StepMeaning::Failed)
-            .then(|| archive::cause_of((phase, &step), &result.end, &output, &own_words(context)));
-        let (end, leftovers) = (&result.end, result.leftovers);
+            .then(|| archive::cause_of((phase, &step), &end, &output, &own_words(context)));
+        let leftovers = result.leftovers;
         let took_text = format_duration(took);
         let took = took_text.as_str();
         match meaning {
@@ -67,7 +73,7 @@ impl Reconciler {
                 tracing::info!(%phase, %step, %end, took, leftovers, "step ended");
             }
         }
-        let report = StepReport { phase, step, end: result.end, log, cause };
+        let report = StepReport { phase, step, end, log, cause };
         context.state.record(Fact::StepEnded(report), &context.policy, now, jitter());
         context.unsaved = true;
     }

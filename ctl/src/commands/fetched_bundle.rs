@@ -51,7 +51,8 @@ impl ReportedFailure {
         Ok(Self { host: host.clone(), report, causes })
     }
 
-    fn has_failed(&self) -> bool {
+    /// True if its last attempt failed.
+    pub(super) fn has_failed(&self) -> bool {
         matches!(self.report.verdict, HostVerdict::Failed(_))
     }
 

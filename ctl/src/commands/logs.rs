@@ -31,7 +31,7 @@ pub(crate) struct Logs {
     /// The runs that the agent of this machine keeps: the one that is running, or the last one
     #[arg(long, conflicts_with = "from")]
     this_host: bool,
-    /// The output from its begin on; of another host from the bundle of its failure
+    /// The output from its begin on; of a host that is named, from the bundle of its failure
     #[arg(long, conflicts_with_all = ["follow", "list"])]
     whole: bool,
     #[command(flatten)]
@@ -82,9 +82,7 @@ impl Logs {
     /// True if the agent of this machine is asked, and not the store.
     pub(super) fn is_local(&self, settings: &Settings) -> bool {
         let is_own = self.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&settings.host_name));
-        let has_output = !self.from.is_given() && settings.past.is_none();
-        let wants_runs = !self.runs.is_empty() || self.whole && has_output;
-        self.this_host || is_own && wants_runs
+        self.this_host || is_own && !self.runs.is_empty()
     }
 }
 
@@ -184,6 +182,7 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
         return whole(&failure, bundle, (&options.from, store), output);
     }
     if report.log.is_empty()
+        && failure.has_failed()
         && store.settings.bundles.is_some()
         && let Some(bundle) = failure.bundle(store).await?
     {

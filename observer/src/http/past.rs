@@ -32,10 +32,11 @@ pub(super) async fn show_past(
         }
         Err(refusal) if pages::wants_page(request.headers()) => {
             let to = |moment: &String| {
+                let path = pages::own_address(uri.path());
                 let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
                 let query =
                     Serializer::new(String::new()).extend_pairs(query).append_pair(AT, moment).finish();
-                format!("{}?{query}", uri.path())
+                format!("{path}?{query}")
             };
             let addresses: Vec<String> = refusal.choices.iter().map(to).collect();
             let choices = refusal.choices.into_iter().zip(addresses).collect();

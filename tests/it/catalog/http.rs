@@ -181,6 +181,12 @@ fn what_a_check_printed_is_shown_on_the_socket_alone_and_without_secrets() {
         assert!(!text.contains("canary"), "{path}: {text}");
     }
     assert!(host.read("agent.log").contains("the secret SHORT_TOKEN is shorter than 4 bytes"));
+    // No step runs, so nothing but the reload tells of the pattern.
+    host.write("agent.toml", &format!("secret_patterns = ['one']\n{}", host.read("agent.toml")));
+    host.signal(rustix::process::Signal::HUP);
+    let output = "*** *** GET /x";
+    let has_output = || host.socket_answer("GET", "/v1/checks", "").filter(|answer| answer.contains(output));
+    wait::until("a new pattern counts at once", has_output, || host.describe());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::line::FORMAT;
 use super::moment::Moment;
-use super::name::{Branch, SegmentName};
+use super::name::SegmentName;
 use std::fmt;
 
 /// Why a segment cannot be used.
@@ -41,14 +41,14 @@ pub enum RecordingError {
     #[error("{0}")]
     NotRecorded(NotRecorded),
     /// What was asked for fits several histories, and they differ, or of some is not known what they held.
-    #[error("several histories have {at}: {}; name one of them", all(moments, unrecorded))]
+    #[error("several histories have {at}: {}; name one of them", all(moments, unknown))]
     Ambiguous {
         /// What was asked for.
         at: String,
         /// The moments that fit.
         moments: Vec<Moment>,
-        /// The histories that may have it, though it is not recorded.
-        unrecorded: Vec<Branch>,
+        /// The histories that may have it too, each with the reason why nobody knows.
+        unknown: Vec<String>,
     },
     /// Two segments of one history contradict each other.
     #[error("two segments disagree about {key:?} at revision {revision}: {} and {}", between.0, between.1)]
@@ -83,7 +83,6 @@ impl fmt::Display for NotRecorded {
     }
 }
 
-fn all(moments: &[Moment], unrecorded: &[Branch]) -> String {
-    let unrecorded = unrecorded.iter().map(|branch| format!("{branch} (not recorded)"));
-    moments.iter().map(ToString::to_string).chain(unrecorded).collect::<Vec<_>>().join(", ")
+fn all(moments: &[Moment], unknown: &[String]) -> String {
+    moments.iter().map(ToString::to_string).chain(unknown.iter().cloned()).collect::<Vec<_>>().join(", ")
 }

@@ -9,7 +9,7 @@ use super::name::{Branch, SegmentName};
 use super::segment::Segment;
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Where segments are kept.
 pub trait Source {
@@ -104,8 +104,8 @@ impl Recording {
     pub fn at(&self, at: &At, source: &impl Source) -> Result<Past, RecordingError> {
         let mut found: Vec<Found> = Vec::new();
         let (mut nearest, mut problems) = (Vec::new(), Vec::new());
-        // Histories of which the moment is not recorded, though they may have it.
-        let mut unrecorded: BTreeSet<&Branch> = BTreeSet::new();
+        // Histories of which the moment is not known, though they may have it, and why.
+        let mut unknown: BTreeMap<&Branch, String> = BTreeMap::new();
         for ((branch, recorder), names) in &self.recorders {
             let looked = match at {
                 At::Moment(moment) if moment.branch != *branch => continue,
@@ -119,12 +119,12 @@ impl Recording {
                 Ok(Err(why)) => {
                     nearest.push(format!("recorder {recorder} in {branch}: {why}"));
                     if fits(at, names, source) {
-                        unrecorded.insert(branch);
+                        unknown.entry(branch).or_insert_with(|| "not recorded".into());
                     }
                 }
                 Err(problem) => {
+                    unknown.insert(branch, problem.clone());
                     problems.push(problem);
-                    unrecorded.insert(branch);
                 }
             }
         }
@@ -135,18 +135,20 @@ impl Recording {
         let newest: Vec<i64> = found.iter().map(|one| newest(&one.name.branch)).collect();
         let mut of_newest = newest.iter();
         found.retain(|one| of_newest.next() == Some(&one.revision));
-        let Some(first) = found.first() else {
+        if found.is_empty() {
             let is_unreadable = !problems.is_empty();
             nearest.extend(problems);
             let at = at.to_string();
             return Err(RecordingError::NotRecorded(NotRecorded { at, nearest, is_unreadable }));
-        };
-        let recorded: Vec<&Branch> = found.iter().map(|one| &one.name.branch).collect();
-        unrecorded.retain(|branch| !recorded.contains(branch));
-        if !unrecorded.is_empty() {
-            let moments = vec![Moment { branch: first.name.branch.clone(), revision: first.revision }];
-            let unrecorded = unrecorded.into_iter().cloned().collect();
-            return Err(RecordingError::Ambiguous { at: at.to_string(), moments, unrecorded });
+        }
+        found.iter().for_each(|one| drop(unknown.remove(&one.name.branch)));
+        if !unknown.is_empty() {
+            let unknown = unknown.into_iter().map(|(branch, why)| format!("{branch} ({why})")).collect();
+            return Err(RecordingError::Ambiguous {
+                at: at.to_string(),
+                moments: moments_of(&found),
+                unknown,
+            });
         }
         agreed(at, found, problems)
     }
@@ -174,34 +176,44 @@ fn fits(at: &At, names: &[SegmentName], source: &impl Source) -> bool {
     }
 }
 
+/// Returns a moment for each history.
+fn moments_of(found: &[Found]) -> Vec<Moment> {
+    let mut moments: Vec<Moment> =
+        found.iter().map(|one| Moment { branch: one.name.branch.clone(), revision: one.revision }).collect();
+    moments.dedup();
+    moments
+}
+
 /// Returns what all of these say, if they agree.
 fn agreed(at: &At, found: Vec<Found>, problems: Vec<String>) -> Result<Past, RecordingError> {
     let not_recorded = |nearest| {
         let at = at.to_string();
-        Err(RecordingError::NotRecorded(NotRecorded { at, nearest, is_unreadable: false }))
+        Err(RecordingError::NotRecorded(NotRecorded { at, nearest, is_unreadable: true }))
     };
+    let moments = moments_of(&found);
+    let mut is_ambiguous = false;
     let mut found = found.into_iter();
     let Some(Found { name, segment, revision, between, uncertain }) = found.next() else {
         return not_recorded(problems);
     };
     let (recorded_with, erased) = (segment.header.program.clone(), segment.header.erased.clone());
     let Some(keys) = segment.into_keys_at(revision) else { return not_recorded(problems) };
-    let moment = |name: &SegmentName, revision| Moment { branch: name.branch.clone(), revision };
     let mut segments = vec![name.clone()];
     for other in found {
         let others = other.segment.into_keys_at(other.revision).unwrap_or_default();
         if let Some(key) = contradiction(&keys, &others) {
-            return Err(if other.name.branch == name.branch {
+            if other.name.branch == name.branch {
                 let between = Box::new((name, other.name));
-                RecordingError::Contradiction { key, revision, between }
-            } else {
-                let moments = vec![moment(&name, revision), moment(&other.name, other.revision)];
-                RecordingError::Ambiguous { at: at.to_string(), moments, unrecorded: Vec::new() }
-            });
+                return Err(RecordingError::Contradiction { key, revision, between });
+            }
+            is_ambiguous = true;
         }
         segments.push(other.name);
     }
-    let moment = moment(&name, revision);
+    if is_ambiguous {
+        return Err(RecordingError::Ambiguous { at: at.to_string(), moments, unknown: Vec::new() });
+    }
+    let moment = Moment { branch: name.branch, revision };
     Ok(Past { moment, between, uncertain, keys, recorded_with, segments, problems, erased })
 }
 

@@ -397,6 +397,20 @@ fn a_revision_that_another_history_may_have_is_ambiguous() {
     segments.0.insert(of_restored, writer.finish().unwrap());
     assert!(keys_at("5", &segments).unwrap_err().contains("lineage/1/restored (not recorded)"));
     assert_eq!(keys_at("9", &segments).unwrap(), history.states[9]);
+    // Three that differ.
+    let other = StoreHistory::of((2..=9).map(|n| vec![put("/a", &format!("other {n}"))]));
+    let third = StoreHistory::of((2..=9).map(|n| vec![put("/a", &format!("third {n}"))]));
+    other.record("r", &[(1, 9)], &mut segments, branch("other"));
+    third.record("r", &[(1, 9)], &mut segments, branch("third"));
+    assert_eq!(
+        keys_at("9", &segments).unwrap_err(),
+        "several histories have revision 9: lineage/1/first/9, lineage/1/other/9, lineage/1/third/9; name one of them"
+    );
+    let damaged = segments.0.keys().find(|name| name.branch == branch("third")).expect("a segment").clone();
+    segments.0.insert(damaged, b"something else".into());
+    let expected = "lineage/1/first/9, lineage/1/other/9, lineage/1/third (lineage/1/third/r/";
+    let error = keys_at("9", &segments).unwrap_err();
+    assert!(error.contains(expected) && error.contains("this is not a segment"), "{error}");
 }
 
 #[test]

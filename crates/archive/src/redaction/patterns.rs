@@ -22,26 +22,44 @@ pub(super) fn matching(patterns: &[Regex], text: &str) -> Vec<Range<usize>> {
     if patterns.is_empty() {
         return found;
     }
-    let plain = View::of(text);
-    for shift in 0..4 {
-        in_view(patterns, &in_base64(&plain, shift), &mut found);
-    }
-    for view in views(plain) {
+    for view in views(View::of(text)) {
         in_view(patterns, &view, &mut found);
+        for shift in 0..4 {
+            in_view(patterns, &in_base64(&view, shift), &mut found);
+        }
     }
     found
 }
 
-/// Returns the places of the words at which a text was cut, because they may be parts of what matches a pattern.
+/// Returns the places of the words at which a text was cut, because they may be parts of what matches a pattern. Such a
+/// word may go on in another line.
 pub(super) fn cut_words(text: &str, begin: bool, end: bool) -> impl Iterator<Item = Range<usize>> {
-    let first = 0..text.find(char::is_whitespace).unwrap_or(text.len());
-    let blank = text.char_indices().rev().find(|(_, c)| c.is_whitespace());
-    let last = blank.map_or(0, |(at, c)| at + c.len_utf8())..text.len();
+    let first = 0..word(text.char_indices().map(|(at, c)| (at + c.len_utf8(), c))).unwrap_or(0);
+    let last = word(text.char_indices().rev()).unwrap_or(text.len())..text.len();
     begin.then_some(first).into_iter().chain(end.then_some(last)).filter(|word| !word.is_empty())
 }
 
+/// Returns the last place of a word that begins with these characters and may have line ends at one place inside of it;
+/// `None` if it has no characters.
+fn word(characters: impl Iterator<Item = (usize, char)>) -> Option<usize> {
+    let (mut last, mut lines, mut is_at_end) = (None, 0, true);
+    for (at, c) in characters {
+        let is_line_end = c == '\n' || c == '\r';
+        if c.is_whitespace() && !is_line_end || is_line_end && !is_at_end && lines == 1 {
+            break;
+        }
+        if is_line_end {
+            lines += usize::from(!is_at_end);
+        } else {
+            last = Some(at);
+        }
+        is_at_end = is_line_end;
+    }
+    last
+}
+
 fn in_view(patterns: &[Regex], view: &View, found: &mut Vec<Range<usize>>) {
-    let lines = lines(view);
+    let lines = view.lines();
     let pairs = lines.windows(2).map(|pair| pair[0].start..pair[1].end);
     for part in lines.iter().cloned().chain(pairs) {
         let text = readable(&view.bytes[part.clone()]);
@@ -63,27 +81,13 @@ fn readable(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the lines of a view. Where something of the text is missing between two of its bytes, there was the end of one.
-fn lines(view: &View) -> Vec<Range<usize>> {
-    let mut lines = Vec::new();
-    let mut begin = 0;
-    for at in 1..view.places.len() {
-        if view.places[at].start > view.places[at - 1].end {
-            lines.push(begin..at);
-            begin = at;
-        }
-    }
-    lines.push(begin..view.bytes.len());
-    lines
-}
-
 /// Returns what a text holds in base64 (RFC 4648, sections 4 and 5), if this many characters before each part of it do not
 /// belong to it. Four characters make three bytes, so one of four shifts is right wherever a secret begins.
-fn in_base64(plain: &View, shift: usize) -> View {
+fn in_base64(encoded: &View, shift: usize) -> View {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let mut view = View::default();
     let mut at = 0;
-    for run in plain.bytes.chunk_by(|one, other| is_base64(one) == is_base64(other)) {
+    for run in encoded.bytes.chunk_by(|one, other| is_base64(one) == is_base64(other)) {
         let begin = at + shift;
         at += run.len();
         if !is_base64(&run[0]) || run.len() < SHORTEST_BASE64 + shift {
@@ -100,9 +104,10 @@ fn in_base64(plain: &View, shift: usize) -> View {
             standard.pop();
         }
         let decoded = BASE64.decode(&standard).unwrap_or_default();
+        view.end_line();
         for (number, byte) in decoded.into_iter().enumerate() {
             let characters = begin + number * 8 / 6..begin + ((number + 1) * 8).div_ceil(6);
-            view.push(byte, plain.place(characters));
+            view.push(byte, encoded.place(characters));
         }
     }
     view

@@ -21,8 +21,26 @@ const READ: u64 = 64 * 1024;
 enum Border {
     /// Here.
     At(usize),
-    /// Nowhere: a secret goes on after the text. It ends before this quote, or before the next blank.
-    After(Option<char>),
+    /// Nowhere: a secret goes on after the text.
+    After(SecretEnd),
+}
+
+/// Before what a secret ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SecretEnd {
+    Quote(char),
+    Blank,
+    LineEnd,
+}
+
+impl SecretEnd {
+    fn is(self, c: char) -> bool {
+        match self {
+            Self::Quote(quote) => c == quote,
+            Self::Blank => c.is_whitespace(),
+            Self::LineEnd => c == '\n',
+        }
+    }
 }
 
 impl Redactor {
@@ -36,14 +54,14 @@ impl Redactor {
         let window = overlap * WINDOW;
         let (mut text, mut raw) = (String::new(), Vec::new());
         // What ends the secret that was begun; `None` if none was.
-        let mut hides: Option<Option<char>> = None;
+        let mut hides: Option<SecretEnd> = None;
         let (mut written, mut is_first) = (0, true);
         loop {
             let is_over = from.by_ref().take(READ).read_to_end(&mut raw)? == 0;
             take_text(&mut raw, &mut text, is_over);
             while is_over && !text.is_empty() || text.len() >= window {
-                if let Some(quote) = hides {
-                    let end = text.find(|c: char| quote.map_or(c.is_whitespace(), |quote| c == quote));
+                if let Some(secret_end) = hides {
+                    let end = text.find(|c: char| secret_end.is(c));
                     text.drain(..end.unwrap_or(text.len()));
                     hides = hides.filter(|_| end.is_none());
                     continue;
@@ -54,12 +72,12 @@ impl Redactor {
                 let hidden = self.hidden(&text, Cut { begin, end: is_last && cut.end });
                 let border = match is_last {
                     true => Border::At(text.len()),
-                    false => border(&text, &hidden, text.len() - overlap),
+                    false => border(&text, &hidden, text.len() - overlap, self.unquoted_end()),
                 };
                 let end = match border {
                     Border::At(end) => end,
-                    Border::After(quote) => {
-                        hides = Some(quote);
+                    Border::After(secret_end) => {
+                        hides = Some(secret_end);
                         text.len()
                     }
                 };
@@ -74,11 +92,16 @@ impl Redactor {
             }
         }
     }
+
+    /// Before what a secret ends at the latest that no quote ends. What matches a pattern may have blanks.
+    fn unquoted_end(&self) -> SecretEnd {
+        if self.patterns.is_empty() { SecretEnd::Blank } else { SecretEnd::LineEnd }
+    }
 }
 
 /// Returns where a text with these secrets can be divided, at this place or before it if possible, so that neither a secret
 /// nor what shows one is divided. It is never the begin of the text.
-fn border(text: &str, hidden: &[Range<usize>], latest: usize) -> Border {
+fn border(text: &str, hidden: &[Range<usize>], latest: usize, unquoted_end: SecretEnd) -> Border {
     let latest = floor_boundary(text, latest);
     let is_inside = |at: usize| hidden.iter().any(|range| range.start < at && at < range.end);
     // Nothing that shows a secret goes over the end of a line.
@@ -105,7 +128,7 @@ fn border(text: &str, hidden: &[Range<usize>], latest: usize) -> Border {
         None => {
             let last = hidden.iter().filter(|range| range.end == text.len()).map(|range| range.start).min();
             let quote = last.and_then(|start| text[..start].chars().next_back());
-            Border::After(quote.filter(|c| "\"'".contains(*c)))
+            Border::After(quote.filter(|c| "\"'".contains(*c)).map_or(unquoted_end, SecretEnd::Quote))
         }
     }
 }

@@ -73,15 +73,37 @@ fn what_matches_a_pattern_is_removed_also_where_it_is_encoded_or_split() {
             ("_-_-eCIveTE-Pj4_Pz8", "_-_-***-Pj4_Pz8"),
             ("id 77\nid 78 x\nid 79", "***\nid 78 x\n***"),
             ("ü tok-123456 ü", "ü *** ü"),
+            // printf 'a\nid 77\n' | base64.
+            ("YQppZCA3Nwo=", "YQ***o="),
+            // printf 'ÿ~ tok-123456' | base64, as in a URL and as in JSON of PHP; printf 'my tok-123456 is' in lines.
+            ("?t=w79%2BIHRvay0xMjM0NTY%3D", "?t=w79%2BI***%3D"),
+            ("\"bXkgdG9rLT\\nEyMzQ1NiBpcw==\"", "\"bXkg***Bpcw==\""),
         ],
     );
     let (begin, end) = (Cut { begin: true, end: false }, Cut { begin: false, end: true });
     let pattern = ["tok-[0-9]{6}"];
-    check_patterns(&pattern, begin, &[("23456 is tok-1", "*** is tok-1"), ("23456", "***"), ("\na", "\na")]);
+    check_patterns(
+        &pattern,
+        begin,
+        &[
+            ("23456 is tok-1", "*** is tok-1"),
+            ("23456", "***"),
+            ("\na b", "***\n b"),
+            ("5678\n9012 rest", "***\n rest"),
+            ("56\n78\n90", "***\n\n90"),
+            ("\n", "\n"),
+        ],
+    );
     check_patterns(
         &pattern,
         end,
-        &[("23456 is tok-1", "23456 is ***"), ("a\ntok", "a\n***"), ("a\n", "a\n")],
+        &[
+            ("23456 is tok-1", "23456 is ***"),
+            ("a b\ntok", "a ***\n"),
+            ("is tok-12\n", "is ***\n"),
+            ("a\r\nb\r\n", "***\n\n"),
+            ("\n", "\n"),
+        ],
     );
 }
 
@@ -290,6 +312,17 @@ fn nothing_that_matches_a_pattern_is_left_at_the_borders_of_the_parts_of_a_long_
             }
         }
     }
+}
+
+#[test]
+fn of_lines_that_match_a_pattern_with_blanks_nothing_is_left() {
+    let redactor = Redactor::default().with_patterns(vec![Regex::new("key: .*").unwrap()]);
+    for text in ["key: a b c d e f g h\n".repeat(8000), format!("key: {}", "a b ".repeat(90_000))] {
+        let shown = copied(&redactor, text.as_bytes());
+        assert!(!shown.contains(|c: char| c.is_ascii_lowercase()), "{}", &shown[..99]);
+    }
+    let text = format!("{}end\n\nno secret\n", "key: a b c d e f g h\n".repeat(8000));
+    assert!(copied(&redactor, text.as_bytes()).ends_with("\nno secret\n"));
 }
 
 #[test]

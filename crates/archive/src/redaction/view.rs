@@ -17,7 +17,9 @@ enum Decoded {
 #[derive(Default)]
 pub(super) struct View {
     pub(super) bytes: Vec<u8>,
-    pub(super) places: Vec<Range<usize>>,
+    places: Vec<Range<usize>>,
+    /// Before which bytes a line ended.
+    line_ends: Vec<usize>,
 }
 
 impl View {
@@ -34,7 +36,11 @@ impl View {
     /// Returns what a decoder makes of this.
     fn decoded(&self, decode: Decode) -> Self {
         let (mut view, mut at) = (Self::default(), 0);
+        let mut line_ends = self.line_ends.iter().peekable();
         while at < self.bytes.len() {
+            while line_ends.next_if(|end| **end <= at).is_some() {
+                view.end_line();
+            }
             let rest = &self.bytes[at..];
             let (decoded, length) = decode(rest).unwrap_or((Decoded::Byte(rest[0]), 1));
             let place = self.place(at..at + length);
@@ -51,10 +57,26 @@ impl View {
     }
 
     pub(super) fn push(&mut self, byte: u8, place: Range<usize>) {
-        if !is_line_end(byte) {
+        if is_line_end(byte) {
+            self.end_line();
+        } else {
             self.bytes.push(byte);
             self.places.push(place);
         }
+    }
+
+    /// Notes that what follows is in another line.
+    pub(super) fn end_line(&mut self) {
+        if self.line_ends.last().is_none_or(|end| *end < self.bytes.len()) {
+            self.line_ends.push(self.bytes.len());
+        }
+    }
+
+    /// Returns the lines that are not empty.
+    pub(super) fn lines(&self) -> Vec<Range<usize>> {
+        let begins = std::iter::once(0).chain(self.line_ends.iter().copied());
+        let ends = self.line_ends.iter().copied().chain(std::iter::once(self.bytes.len()));
+        begins.zip(ends).map(|(begin, end)| begin..end).filter(|line| !line.is_empty()).collect()
     }
 
     /// Returns the place in the text of bytes of the view; they are not empty.
