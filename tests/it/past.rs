@@ -202,8 +202,10 @@ fn the_observer_shows_the_past_that_it_recorded() {
     let store = etcd.store();
     let recorder = RecordingObserver::start(&etcd.endpoints());
     let observer = &recorder.observer;
-    recorder.wait_for(store.revision());
     fill(&store, &FLEET);
+    // The history begins when the store has its identity.
+    recorder.wait_for(store.revision());
+    store.put("/running_version/43/new-1", "1");
     let then =
         store.put("/available_services/web/web-1", r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"]}"#);
     let operator = Host::new("operator", &etcd.endpoints());
@@ -232,7 +234,7 @@ fn the_observer_shows_the_past_that_it_recorded() {
         assert_eq!(shown.json(), expected, "{path}");
     }
     let changes = observer.get(&format!("/events?since=1h&at={at}")).body;
-    for expected in ["○ listing</td>", "host web-1: none to 43", "Not recorded: nothing is recorded before "]
+    for expected in ["○ listing</td>", "host new-1: none to 43", "Not recorded: nothing is recorded before "]
     {
         assert!(changes.contains(expected), "{expected}: {changes}");
     }
