@@ -281,8 +281,8 @@ impl Host {
             self.signal(Signal::TERM);
             let dead = || self.is_dead().then_some(());
             wait::until("the agent stops", dead, || self.describe());
-            let ended = self.ended();
-            assert!(!lives || ended == Some(Some(0)), "{ended:?}\n{}", self.describe());
+            let status = self.agent.as_mut().and_then(Running::status);
+            assert!(!lives || status.is_some_and(|s| s.success()), "{status:?}\n{}", self.describe());
             self.agent = None;
         }
     }

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// Returns the path of a binary of this workspace. `make` builds the workspace before it runs
@@ -50,9 +50,14 @@ impl Running {
         let _ = self.child.wait();
     }
 
+    /// Returns how the process ended, if it did.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("waiting")
+    }
+
     /// Returns the exit code if the process ended; the inner `None` is an end by a signal.
     pub fn ended(&mut self) -> Option<Option<i32>> {
-        self.child.try_wait().expect("waiting").map(|status| status.code())
+        self.status().map(|status| status.code())
     }
 }
 
