@@ -3,6 +3,9 @@
 use crate::contract::bundled::entries;
 use archive::bundle::{BundleWriter, Digested};
 use archive::{Cut, Redactor};
+use schema::codec;
+use schema::records::Report;
+use schema::verdict::HostVerdict;
 use serde_json::Value;
 use std::process::Command;
 use tests::etcd::Etcd;
@@ -245,6 +248,13 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
         whole,
         &["web-2 failed: ", "it printed nothing\n", ended, same],
     );
+    // After a repair, the report still names the bundle.
+    let uploaded = "/orchestrate/reports/web-1";
+    let failed = store.get(uploaded).expect("a report");
+    let mut repaired: Report = codec::read(failed.as_bytes()).expect("a report");
+    (repaired.verdict, repaired.log) = (HostVerdict::Ok, Default::default());
+    store.put(uploaded, &codec::write(&repaired));
+    check("ORCHESTRATE_BUNDLES=@FROM logs web-1", 0, "", &["because no step failed or was deferred"]);
     store.put(key, &with_log);
     upload(&[end, ("steps/01-apply-install.log", "")]);
     check("logs web-1 --from @FROM", 0, "", &[ended, "it printed nothing"]);

@@ -334,6 +334,12 @@ fn a_page_offers_the_histories_that_have_a_revision_and_says_what_was_erased() {
         let link = format!("href=\"/hosts?role=web&#38;at={}\">{moment}</a>", moment.replace('/', "%2F"));
         assert!(which.body.contains(&link), "{link}: {which:?}");
     }
+    // A path that browsers take for another site is no place to lead to.
+    let elsewhere = observer.ask(&format!("//elsewhere.example/x?at={then}"), &headers);
+    assert!(
+        !elsewhere.body.contains("href=\"//") && elsewhere.body.contains("href=\"/?at="),
+        "{elsewhere:?}"
+    );
     let refused = observer.get(&format!("/v1/hosts?at={then}"));
     assert_eq!(refused.code, 300, "{refused:?}");
     assert!(
