@@ -41,7 +41,7 @@ pub enum RecordingError {
     #[error("{0}")]
     NotRecorded(NotRecorded),
     /// What was asked for fits several histories, and they differ, or of some is not known what they held.
-    #[error("several histories have {at}: {}; name one of them", all(moments, unknown))]
+    #[error("several histories have {at}: {}; name one of them", listed(moments, unknown))]
     Ambiguous {
         /// What was asked for.
         at: String,
@@ -83,6 +83,6 @@ impl fmt::Display for NotRecorded {
     }
 }
 
-fn all(moments: &[Moment], unknown: &[String]) -> String {
+fn listed(moments: &[Moment], unknown: &[String]) -> String {
     moments.iter().map(ToString::to_string).chain(unknown.iter().cloned()).collect::<Vec<_>>().join(", ")
 }
