@@ -25,6 +25,7 @@ use crate::rollout_end::WantedEnd;
 use crate::status::Status;
 use crate::step::RunResult;
 use crate::supervise::TaskEnded;
+use crate::templates::TemplateStates;
 use context::Context;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
 use execute::ExecuteError;
@@ -89,6 +90,8 @@ pub(crate) struct Reconciler {
     pub settings_refused: watch::Receiver<Option<String>>,
     /// The service files and the errors in them.
     pub service_files: watch::Receiver<Arc<Loaded>>,
+    /// The states of the templates.
+    pub templates: watch::Receiver<Arc<TemplateStates>>,
     /// Tells the catalog's tasks whether the catalog of this store counts.
     pub trust: watch::Sender<Trust>,
     /// Tells the publisher whether and how services may be published.
@@ -146,6 +149,7 @@ impl Reconcile for HostLoop {
             changed = parts.untrusted.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
             changed = parts.settings_refused.changed() => (changed.is_ok(), HostEvent::FilesChanged, "signals"),
             changed = parts.service_files.changed() => (changed.is_ok(), HostEvent::FilesChanged, "definitions"),
+            changed = parts.templates.changed() => (changed.is_ok(), HostEvent::FilesChanged, "templates"),
             changed = parts.needs.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "needs"),
             changed = parts.services.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "publisher"),
             changed = self.catalog.changed(), if follows_catalog => {

@@ -154,8 +154,13 @@ impl Reconciler {
         };
         let settings = self.settings_refused.borrow_and_update().clone();
         let settings = settings.iter().map(|why| problem(ProblemFile::Settings, why));
-        let files = self.service_files.borrow_and_update().clone();
-        settings.chain(files.errors.iter().map(|why| problem(ProblemFile::Service, why))).collect()
+        let services = self.service_files.borrow_and_update().clone();
+        let services = services.errors.iter().map(|why| problem(ProblemFile::Service, why));
+        let templates = self.templates.borrow_and_update().clone();
+        let templates = templates.iter().filter_map(|(target, state)| {
+            Some(problem(ProblemFile::Template, &format!("{}: {}", target.display(), state.fault()?)))
+        });
+        settings.chain(services).chain(templates).collect()
     }
 
     /// Returns the checks that do not pass, each with the last line of its output. Checks without a

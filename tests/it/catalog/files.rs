@@ -98,6 +98,27 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
 }
 
 #[test]
+fn a_text_that_was_refused_is_shown_to_the_fleet_and_tried_again() {
+    let etcd = Etcd::single();
+    etcd.store().put("/available_services/web/w1", r#"{"addresses": ["10.7.0.1"], "port": 80}"#);
+    let mut host = balancer(&etcd);
+    host.write("reload-broken", "");
+    host.start();
+    let problem = format!("template: {}: on_change failed", at_path(&host, "backends.conf"));
+    let answer = || host.command(&["why", "lb1"], "").out;
+    let shown = || answer().contains(&problem).then_some(());
+    wait::until("the fleet sees the problem", shown, || answer() + &host.describe());
+    let status = host.command(&["status"], "").out;
+    assert!(status.contains("\nPROBLEM   HOST  REASON\ntemplate  lb1   "), "{status}");
+    assert!(!host.path("backends.conf").exists());
+    // The text does not change, only what kept the command from succeeding.
+    host.remove("reload-broken");
+    wait_for_file(&host, "backends.conf", "server w1 10.7.0.1:80\n");
+    let gone = || (!answer().contains("problem:")).then_some(());
+    wait::until("the problem is gone", gone, || answer() + &host.describe());
+}
+
+#[test]
 fn a_command_that_leaves_processes_is_named_in_the_log() {
     let etcd = Etcd::single();
     let mut host = balancer(&etcd);

@@ -11,6 +11,8 @@ pub enum ProblemFile {
     Settings,
     /// A service file. Its last good content stays in use.
     Service,
+    /// A file that is rendered from a template. The file stays as it is.
+    Template,
 }
 
 impl fmt::Display for ProblemFile {
@@ -18,6 +20,7 @@ impl fmt::Display for ProblemFile {
         f.write_str(match self {
             Self::Settings => "settings",
             Self::Service => "service file",
+            Self::Template => "template",
         })
     }
 }

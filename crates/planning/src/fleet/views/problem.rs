@@ -17,6 +17,8 @@ pub enum ProblemKind {
     Settings,
     /// A service file.
     ServiceFile,
+    /// A file that is rendered from a template.
+    Template,
 }
 
 impl fmt::Display for ProblemKind {
@@ -25,6 +27,7 @@ impl fmt::Display for ProblemKind {
             Self::HostName => "host name",
             Self::Settings => "settings",
             Self::ServiceFile => "service file",
+            Self::Template => "template",
         })
     }
 }
@@ -46,6 +49,7 @@ impl Problem {
             let kind = match problem.file {
                 ProblemFile::Settings => ProblemKind::Settings,
                 ProblemFile::Service => ProblemKind::ServiceFile,
+                ProblemFile::Template => ProblemKind::Template,
             };
             Self { kind, reason: problem.reason.clone() }
         });

@@ -1,25 +1,24 @@
 //! Files rendered from the catalog. A file is written only when its text differs and its check
-//! accepts the new text. If the command that follows fails, the old file is restored.
+//! accepts the new text. If the command that follows fails, the old file is restored, and the new text
+//! is tried again later.
 
+mod render;
+
+use self::render::{Rendered, render};
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::files::Directory;
 use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
 use anyhow::{Context as _, anyhow, bail};
-use catalog::InstanceView;
 use commands::trust;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use etcd_session::jitter;
 use planning::settings::{Settings, TemplateSettings};
-use schema::health::Level;
-use schema::keys::Key;
-use schema::names::{ConfigName, ServiceName, Tag};
+use schema::time::Backoff;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -28,12 +27,11 @@ use tokio::time::Instant;
 /// Longest template and longest file, in bytes.
 const SOURCE_MAX_BYTES: u64 = 1024 * 1024;
 const TARGET_MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// Maximum number of steps of one rendering: enough for lists of 100,000 entries, and a limit for
-/// endless loops.
-const FUEL: u64 = 50_000_000;
 const OUTPUT_MAX_BYTES: usize = 4 * 1024;
 /// Time between two renderings when the catalog does not change, because the template may.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Bounds of the time until a text that was refused is tried again.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
 /// The state of a template, as `/status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -43,6 +41,16 @@ pub(crate) struct TemplateState {
     /// What is wrong, or what the template waits for.
     #[serde(rename = "trouble")]
     pub problem: Option<String>,
+    /// True if the template only waits for what it needs, such as the catalog after a start.
+    #[serde(skip)]
+    pub is_waiting: bool,
+}
+
+impl TemplateState {
+    /// Returns what is wrong with the template, but not what it waits for.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.problem.as_deref().filter(|_| !self.is_waiting)
+    }
 }
 
 /// The states of all templates, by target.
@@ -130,8 +138,26 @@ struct Renderer {
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
     metrics: Metrics,
-    /// The last text if it was refused; it is not tried again until it differs.
-    refused: Option<String>,
+    /// The last text if it was refused.
+    refused: Option<RefusedText>,
+}
+
+/// A text that its check or its command refused. It is tried again, because the reason may have been
+/// somewhere else, such as a service that did not run.
+struct RefusedText {
+    text: String,
+    problem: String,
+    /// How often it was refused in a row.
+    failures: u32,
+    retry_at: Instant,
+}
+
+impl RefusedText {
+    fn new(text: String, problem: String, before: Option<Self>) -> Self {
+        let failures = 1 + before.filter(|before| before.text == text).map_or(0, |before| before.failures);
+        let delay = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1).delay(failures, jitter());
+        Self { text, problem, failures, retry_at: Instant::now() + delay }
+    }
 }
 
 impl Reconcile for Renderer {
@@ -149,21 +175,23 @@ impl Reconcile for Renderer {
     async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
         let shown = self.changes.borrow_and_update().clone();
         let mut refused = self.refused.take();
-        let rendered = self.bring_up_to_date(&shown, &mut refused).await;
-        self.metrics.note_render(*rendered.as_ref().unwrap_or(&RenderResult::Failed));
-        let problem = rendered.err().map(|error| format!("{error:#}"));
-        let state = TemplateState { up_to_date: problem.is_none(), problem };
+        let (result, problem, is_waiting) = match self.bring_up_to_date(&shown, &mut refused).await {
+            Ok(Progress::Done(result)) => (result, None, false),
+            Ok(Progress::Waits(what)) => (RenderResult::Failed, Some(what), true),
+            Err(error) => (RenderResult::Failed, Some(format!("{error:#}")), false),
+        };
         self.refused = refused;
-        self.publish_state(state);
+        self.metrics.note_render(result);
+        self.publish_state(TemplateState { up_to_date: problem.is_none(), problem, is_waiting });
         Some(Instant::now() + POLL_INTERVAL)
     }
 }
 
-/// The result of a rendering.
-enum Rendered {
-    Text(String),
-    /// The catalog, or the health of a service, has not been read yet.
-    NotKnown(String),
+/// What became of a pass.
+enum Progress {
+    Done(RenderResult),
+    /// The template waits for this.
+    Waits(String),
 }
 
 impl Renderer {
@@ -184,11 +212,11 @@ impl Renderer {
     async fn bring_up_to_date(
         &self,
         shown: &Arc<CatalogSnapshot>,
-        refused: &mut Option<String>,
-    ) -> anyhow::Result<RenderResult> {
+        refused: &mut Option<RefusedText>,
+    ) -> anyhow::Result<Progress> {
         // The settings name the file to write, its template, and the commands to run.
         if let Some(why) = &*self.untrusted.borrow() {
-            bail!("the settings are not trusted: {why}");
+            return Ok(Progress::Waits(format!("the settings are not trusted: {why}")));
         }
         let template = &self.template;
         let (directory, name) = split(&template.target)?;
@@ -197,20 +225,24 @@ impl Renderer {
         let rendering = tokio::task::spawn_blocking(move || render(&source, &shown, &reader));
         let text = match rendering.await?? {
             Rendered::Text(text) => text,
-            Rendered::NotKnown(what) => bail!("{what} is not known yet"),
+            Rendered::NotKnown(what) => return Ok(Progress::Waits(format!("{what} is not known yet"))),
         };
         let old = directory.read(&name, TARGET_MAX_BYTES)?;
         if old.as_deref() == Some(text.as_bytes()) {
             *refused = None;
             self.finish(&directory, &name).await?;
-            return Ok(RenderResult::Unchanged);
+            return Ok(Progress::Done(RenderResult::Unchanged));
         }
-        if refused.as_ref() == Some(&text) {
-            bail!("the new text was refused before; the old file stays");
+        if let Some(before) = &*refused
+            && before.text == text
+            && Instant::now() < before.retry_at
+        {
+            bail!("{}", before.problem);
         }
         let swapped = self.swap(&directory, &name, old.as_deref(), &text).await;
-        *refused = swapped.is_err().then_some(text);
-        swapped.map(|()| RenderResult::Written)
+        let why = swapped.as_ref().err().map(|why| format!("{why:#}"));
+        *refused = why.map(|why| RefusedText::new(text, why, refused.take()));
+        swapped.map(|()| Progress::Done(RenderResult::Written))
     }
 
     /// Runs the command of a file that was written before the agent ended, if the command did not
@@ -298,84 +330,4 @@ fn read_source(path: &Path) -> anyhow::Result<String> {
     let bytes = directory.read(&name, SOURCE_MAX_BYTES)?;
     let bytes = bytes.with_context(|| format!("{}: no such file", path.display()))?;
     String::from_utf8(bytes).map_err(|_| anyhow!("{}: not UTF-8 text", path.display()))
-}
-
-fn serialized(value: impl Serialize) -> Value {
-    Value::from(Serde(value))
-}
-
-fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> anyhow::Result<Rendered> {
-    if !shown.view.records_known() {
-        return Ok(Rendered::NotKnown("the catalog".into()));
-    }
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_auto_escape_callback(|_| AutoEscape::None);
-    // A tag alone on its line leaves no empty line behind.
-    let mut syntax = SyntaxConfig::builder();
-    syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
-    environment.set_syntax(syntax.build()?);
-    environment.set_fuel(Some(FUEL));
-    let unknown: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    let (view, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
-    environment.add_function("service", move |name: String, options: Kwargs| {
-        let wrong = |error: String| Error::new(ErrorKind::InvalidOperation, error);
-        let name = ServiceName::new(name).map_err(|e| wrong(e.to_string()))?;
-        let level = options.get::<Option<String>>("level")?;
-        let level = level.map_or(Ok(Level::Functional), |text| text.parse::<Level>()).map_err(wrong)?;
-        let tag = options.get::<Option<String>>("tag")?.map(Tag::new).transpose();
-        let tag = tag.map_err(|e| wrong(e.to_string()))?;
-        options.assert_all_used()?;
-        asking.follow(&name);
-        if level == Level::Functional && !view.view.health_known(&name) {
-            let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.insert(format!("the health of {name}"));
-        }
-        let service = view.view.service(&name);
-        let found = service.into_iter().flat_map(|service| service.at(level, tag.as_ref()));
-        let list: Vec<InstanceView<'_>> =
-            found.map(|(host, instance)| InstanceView::new(host, instance)).collect();
-        Ok(serialized(&list))
-    });
-    let (known, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
-    environment.add_function("key", move |name: String, options: Kwargs| {
-        let wrong = |error: String| Error::new(ErrorKind::InvalidOperation, error);
-        let name = ConfigName::new(name).map_err(|e| wrong(e.to_string()))?;
-        let default = options.get::<Option<String>>("default")?;
-        options.assert_all_used()?;
-        asking.follow_config();
-        let Some(values) = &known.config else {
-            let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.insert(format!("the value of {}", Key::Config(name)));
-            return Ok(String::new());
-        };
-        match (values.get(&name), default) {
-            (Some(Ok(value)), _) => Ok(value.clone()),
-            (Some(Err(error)), _) => Err(wrong(format!("the value of {name}: {error}"))),
-            (None, Some(default)) => Ok(default),
-            (None, None) => Err(wrong(format!("there is no {}", Key::Config(name)))),
-        }
-    });
-    let view = shown.clone();
-    environment.add_function("services", move || serialized(view.view.services().keys().collect::<Vec<_>>()));
-    let view = shown.clone();
-    environment.add_function("hosts", move || {
-        let nodes = view.view.nodes();
-        let hosts = nodes.hosts().into_iter().map(|host| {
-            BTreeMap::from([
-                ("host", Value::from(host.as_str())),
-                ("addresses", serialized(nodes.addresses(host).collect::<Vec<_>>())),
-            ])
-        });
-        serialized(hosts.collect::<Vec<_>>())
-    });
-    let text = environment.render_str(source, ()).map_err(|error| match error.line() {
-        Some(line) => anyhow!("line {line}: {error}"),
-        None => anyhow!("{error}"),
-    })?;
-    let unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
-    match unknown.first() {
-        Some(what) => Ok(Rendered::NotKnown(what.clone())),
-        None => Ok(Rendered::Text(text)),
-    }
 }
