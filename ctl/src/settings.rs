@@ -86,6 +86,8 @@ pub(crate) struct Settings {
     /// True if an option or the environment says where the store is, even if that is the default
     /// endpoint.
     pub(crate) endpoints_given: bool,
+    /// True if `--host` is given. It names the store, but may have been meant to name a host of the fleet.
+    pub(crate) store_host_given: bool,
     /// Time limit of the whole command.
     pub(crate) timeout: Duration,
     /// Format of the results.
@@ -149,6 +151,7 @@ impl Settings {
             s3,
             bundles: get("ORCHESTRATE_BUNDLES"),
             endpoints_given,
+            store_host_given: options.store_host.is_some(),
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             format: options.output,
             flavour: match get("ORCHESTRATE_FLAVOUR").as_deref() {

@@ -10,7 +10,7 @@ use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::Version;
-use schema::records::RolloutRecord;
+use schema::records::{RolloutRecord, Trigger};
 use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
 use serde_json::json;
@@ -24,15 +24,18 @@ pub(super) async fn roll_back(
 ) -> Result<Exit, Failure> {
     let to = to.map(version_of).transpose()?;
     store.prepare_act();
-    let keys = [Key::CurrentVersion, Key::Store, Key::RolloutPolicy];
+    let keys = [Key::CurrentVersion, Key::Store, Key::RolloutPolicy, Key::Trigger];
     let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
     let Some(instruction) = Instruction::find(&found) else {
         return Err(Failure::refused("the fleet has no desired version; nothing was changed"));
     };
     let from = &instruction.version;
     let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
+        let before = Trigger::find(&found).and_then(|trigger| trigger.from);
+        let example = before.map(|before| format!(", such as --to {before} for the version before it"));
         Failure::refused(format!(
-            "no version before {from} is known to have worked, because none ended its rollout under the policy; use --to. Nothing was changed"
+            "no version before {from} is known to have worked, because none ended its rollout under the policy; use --to{}. Nothing was changed",
+            example.unwrap_or_default()
         ))
     })?;
     if target == *from {

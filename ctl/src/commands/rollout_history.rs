@@ -17,7 +17,9 @@ pub(super) async fn history(store: &Store<'_>, output: &mut Output) -> Result<Ex
     let history = RolloutHistory::read(&found);
     output.view(&history);
     if history.rollouts.is_empty() {
-        return Err(Failure::no("no rollout has a record; a rollout policy governs none yet"));
+        return Err(Failure::no(
+            "no rollout has a record, because a policy governs none; `orchestrate events` shows who triggered what",
+        ));
     }
     Ok(Exit::Yes)
 }

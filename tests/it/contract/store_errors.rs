@@ -59,6 +59,10 @@ fn an_error_of_the_store_names_the_endpoint_and_the_settings() {
         assert!(answer.err.contains("127.0.0.1:9: connection refused"), "{line}: {answer:?}");
     }
     check(
+        "--host 127.0.0.1 --port 9",
+        "hint: --host names the store; a host of the fleet is an argument, or --hostname",
+    );
+    check(
         "--endpoints http://127.0.0.2:8580",
         "hint: 8580 is the HTTP port of agents; a store listens on 2379",
     );

@@ -91,6 +91,9 @@ fn an_operator_rolls_back_and_the_rollback_is_not_rolled_back() {
     let refused = orchestrate(ops, "rollout rollback", 3);
     assert!(refused.contains("no version before 1 is known to have worked"), "{refused}");
     orchestrate(ops, "trigger_update 2", 0);
+    // The rollout of version 1 had no policy.
+    let refused = orchestrate(ops, "rollout rollback", 3);
+    assert!(refused.contains("use --to, such as --to 1 for the version before it"), "{refused}");
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
     wait_for_end("2", &store, &hosts);
     orchestrate(ops, "trigger_update 3", 0);
