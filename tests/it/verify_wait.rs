@@ -97,6 +97,55 @@ fn the_wait_goes_on_while_a_host_may_reach_the_version() {
 }
 
 #[test]
+fn the_wait_ends_early_when_the_rollout_is_halted_or_paused() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let hosts = ["h1", "h2"].map(|name| Host::started(name, &etcd.endpoints()));
+    let operator = &hosts[0];
+    let run = |line: &str| {
+        let result = operator.command(&line.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(result.code, 0, "{line}: {result:?}");
+    };
+    operator.write("policy.toml", "failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 1\n");
+    let known = || store.get("/orchestrate/store");
+    wait::until("the store has an identity", known, || operator.describe());
+    run(&format!("policy set {}", operator.path("policy.toml").display()));
+    run("trigger_update 1");
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
+    let verify = |version: &str| {
+        let line = format!("verify_hosts {version} h1 h2 --wait 5m -o json");
+        let result = operator.command(&line.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(result.code, 1, "{result:?}");
+        assert!(result.out.contains(r#""ended_by": "stuck""#), "{result:?}");
+        result.err
+    };
+    run("rollout pause --reason release");
+    run("trigger_update 2");
+    let text = verify("2");
+    assert!(text.contains("h1, h2: frozen: updates are paused by ") && text.contains(": release"), "{text}");
+    run("rollout resume");
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
+
+    hosts.iter().for_each(|host| host.write("code-check-3", "1\n"));
+    run("trigger_update 3");
+    let text = verify("3");
+    let why = "waiting: waits for an operator: the rollout is halted: 1 host failed, 0 tolerated";
+    assert!(text.contains(why), "{text}");
+    for line in ["status", "hosts"] {
+        let answer = operator.command(&[line], "");
+        assert!(answer.out.contains("waits for an operator: the rollout is halted"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_was_asked_for_the_whole_time() {
+    let host = Host::new("h1", &["http://127.0.0.1:1".to_owned()]);
+    let result = host.command(&words("1 h1 --wait 3s"), "");
+    assert_eq!(result.code, 2, "{result:?}");
+    assert!(result.err.contains("no answer within 3s: the store is not reachable"), "{result:?}");
+}
+
+#[test]
 fn an_interrupted_wait_says_who_is_missing() {
     let fleet = Fleet::new();
     let host = &fleet.h1;

@@ -200,6 +200,11 @@ impl WaitingOn {
     pub fn message(&self) -> String {
         format!("waits for {self}")
     }
+
+    /// True if the host waits for its turn in the rollout. A halt of the rollout outweighs this.
+    pub fn is_turn(&self) -> bool {
+        matches!(self, Self::Limit { .. } | Self::Stage { .. } | Self::Window { .. })
+    }
 }
 
 impl fmt::Display for WaitingOn {

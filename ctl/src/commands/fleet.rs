@@ -53,16 +53,26 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     Ok((fleet.complete(FleetTarget::of(&snapshot)), snapshot.revision))
 }
 
-/// Reads the services and finds deadlocks, if a host waits for a service.
-pub(super) async fn find_deadlocks(
+/// Reads what keeps waiting hosts, beyond what they say themselves: deadlocks if a host waits for a service, and the
+/// halt of the rollout if a host waits for its turn in it.
+pub(super) async fn find_obstacles(
     fleet: &mut Fleet,
     revision: i64,
     store: &Store<'_>,
 ) -> Result<(), StoreError> {
-    let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
-    if fleet.verdicts().values().any(waits) {
+    let any = |fleet: &Fleet, test: fn(&WaitingOn) -> bool| {
+        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(on)) if test(on));
+        fleet.verdicts().values().any(waits)
+    };
+    if any(fleet, |on| matches!(on, WaitingOn::Service(_))) {
         let (view, _) = services::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
+    }
+    if let Some(order) = fleet.target().order().filter(|_| any(fleet, WaitingOn::is_turn)) {
+        let halt = Key::Halt(order);
+        let found =
+            store.session.read_all(std::slice::from_ref(&halt), &[], Some(revision), store.deadline).await?;
+        fleet.change(&halt.to_string(), found.get(&halt).map(|entry| entry.value.as_slice()));
     }
     Ok(())
 }

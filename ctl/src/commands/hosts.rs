@@ -149,8 +149,9 @@ fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntr
 /// Lists the hosts of the fleet.
 async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let filter = options.selection.filter(options.verdicts.clone())?;
-    let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
+    fleet::find_obstacles(&mut fleet, revision, store).await?;
     let mut view = HostsView::new(&fleet, options.all, revision);
     let all = view.hosts.len();
     view.keep(&filter);

@@ -46,7 +46,7 @@ async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Fai
     let (mut fleet, revision) = read?;
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
-    fleet::find_deadlocks(&mut fleet, revision, store).await?;
+    fleet::find_obstacles(&mut fleet, revision, store).await?;
     let parts = StatusParts { alarms, ..parts(store, revision).await? };
     let view = StatusView::new(&fleet, parts, revision);
     output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));

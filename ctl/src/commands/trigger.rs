@@ -180,8 +180,10 @@ mod tests {
 
     fn check(target: Option<i64>, facts: &[(&str, &str)], expected: Option<Exit>) {
         let version = || Version::new("v1").unwrap();
-        let target = target
-            .map_or(FleetTarget::NotSet, |revision| FleetTarget::Known { version: version(), revision });
+        let target = target.map_or(FleetTarget::NotSet, |revision| FleetTarget::Known {
+            version: version(),
+            order: InstructionOrder { epoch: 0, revision },
+        });
         let fleet = Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())));
         assert_eq!(refuse_unsettled(&fleet).err().map(|f| f.exit), expected, "{facts:?}");
     }

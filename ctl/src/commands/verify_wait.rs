@@ -171,11 +171,19 @@ async fn ask_again<'a>(
                     last_error.iter().for_each(|error| output::warn(&error.to_string()));
                     Ok(WaitEnd::Time)
                 }
-                (None, Some(error)) => Err(error.into()),
+                (None, Some(error)) => Err(asked_for(limit, error).into()),
                 (None, None) => unreachable!("a round ends with an answer or an error"),
             };
         }
         tokio::time::sleep(delay.min(left())).await;
+    }
+}
+
+/// Returns the error of the last request as that of all of them, because the last one had less time.
+fn asked_for(limit: Duration, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Deadline { operation, detail, .. } => StoreError::Deadline { operation, limit, detail },
+        other => other,
     }
 }
 
@@ -190,7 +198,7 @@ async fn look(
 ) -> Result<(Vec<Cause>, BTreeSet<HostName>), StoreError> {
     let (mut fleet, revision) = fleet::read(store, None, deadline).await?;
     // The time of the command itself is over long before that of the wait.
-    fleet::find_deadlocks(&mut fleet, revision, &store.again()).await?;
+    fleet::find_obstacles(&mut fleet, revision, &store.again()).await?;
     let missing: Vec<HostName> = missing.iter().filter_map(|host| HostName::new(*host).ok()).collect();
     let verdicts = fleet.verdicts();
     let of = |host: &HostName| {

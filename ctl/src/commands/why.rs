@@ -50,6 +50,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         fleet.find_deadlocks(&catalog, now());
         Some(HostWaits::new(host, &WaitGraph::of(&fleet, &catalog, now())))
     } else {
+        fleet::find_obstacles(&mut fleet, revision, store).await?;
         None
     };
     let rollout = match fleet.hosts().contains_key(host) {

@@ -4,6 +4,7 @@ use super::facts::HostFacts;
 use super::state::Fleet;
 use super::target::FleetTarget;
 use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
+use crate::rollout::Obstacle;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::StatusState;
@@ -30,8 +31,8 @@ impl Fleet {
     pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
         let report = facts.readable_report().filter(|_| facts.live.is_some())?;
         match &self.target {
-            FleetTarget::Known { revision, .. } => {
-                report.target.as_ref().is_some_and(|t| t.revision == *revision).then_some(report)
+            FleetTarget::Known { order, .. } => {
+                report.target.as_ref().is_some_and(|t| t.revision == order.revision).then_some(report)
             }
             _ => Some(report),
         }
@@ -70,8 +71,8 @@ impl Fleet {
             (FleetTarget::Invalid { why }, _) => {
                 Some(Blocked::By(BlockedBy::InvalidInstruction { why: why.clone() }))
             }
-            (FleetTarget::Known { revision, .. }, Some(decided)) if decided.revision > *revision => {
-                Some(Blocked::NewerInstruction { decided: decided.revision, found: *revision })
+            (FleetTarget::Known { order, .. }, Some(decided)) if decided.revision > order.revision => {
+                Some(Blocked::NewerInstruction { decided: decided.revision, found: order.revision })
             }
             _ => None,
         }
@@ -103,13 +104,21 @@ impl Fleet {
 
     fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {
         if let Some(HostVerdict::Waiting { on }) = self.current_report(facts).map(|r| r.verdict.clone()) {
-            return Some(Waiting::On(on));
+            return Some(Waiting::On(self.with_halt(on)));
         }
         if let Some((kind, _)) = facts.results(StatusState::Pending).next() {
             return Some(Waiting::Status(kind.clone()));
         }
         let idle = facts.live.is_none() && facts.listed.is_empty();
         (idle && self.target == FleetTarget::NotSet).then_some(Waiting::On(WaitingOn::Instruction))
+    }
+
+    /// Returns what a host waits for. Its report may be older than the halt of the rollout.
+    fn with_halt(&self, on: WaitingOn) -> WaitingOn {
+        match self.target.order().and_then(|order| self.halts.get(&order)).filter(|_| on.is_turn()) {
+            Some(why) => WaitingOn::Operator { why: Obstacle::Halted(why.clone()).to_string() },
+            None => on,
+        }
     }
 
     fn running(&self, facts: &HostFacts) -> Option<Running> {

@@ -11,6 +11,7 @@ mod remaining;
 mod services;
 mod state;
 mod stuck;
+mod summary;
 mod target;
 #[cfg(test)]
 mod tests;

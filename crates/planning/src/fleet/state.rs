@@ -3,14 +3,14 @@
 
 use super::facts::{HostFacts, Services};
 use super::target::FleetTarget;
-use super::verdict::{FleetState, FleetVerdict, Waiting};
+use super::verdict::FleetVerdict;
 use schema::codec;
 use schema::frozen::FrozenBy;
 use schema::health::Health;
 use schema::keys::{Key, read_freeze};
 use schema::names::{HostName, ServiceName, Version};
-use schema::records::{Maintenance, NameClash, StatusRecord};
-use schema::verdict::WaitingOn;
+use schema::order::InstructionOrder;
+use schema::records::{Halt, Maintenance, NameClash, StatusRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fleet at one revision.
@@ -28,6 +28,8 @@ pub struct Fleet {
     pub(super) services: Services,
     /// The freezes by their keys, because they are in the order of the store.
     pub(super) freezes: BTreeMap<String, FrozenBy>,
+    /// Why rollouts are halted.
+    pub(super) halts: BTreeMap<InstructionOrder, String>,
     /// Hosts that can never go on by themselves, each with the loop that holds it.
     pub(super) deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
     /// The verdict of every member.
@@ -65,6 +67,7 @@ impl Fleet {
             unreadable: BTreeSet::new(),
             services: Services::default(),
             freezes: BTreeMap::new(),
+            halts: BTreeMap::new(),
             deadlocks: BTreeMap::new(),
             verdicts: BTreeMap::new(),
         }
@@ -210,6 +213,10 @@ impl Fleet {
                 insert_or_remove(&mut self.services.critical, (host, service), is_critical);
                 Dependents::None
             }
+            Key::Halt(order) => {
+                set_or_remove(&mut self.halts, order, value.map(Halt::reason));
+                if self.target.order() == Some(order) { Dependents::All } else { Dependents::None }
+            }
             Key::Maintenance(host) => {
                 let marks = value.and_then(|value| codec::read(value).ok());
                 set_or_remove(&mut self.services.maintenance, host, marks);
@@ -240,7 +247,6 @@ impl Fleet {
             | Key::Progress(..)
             | Key::Resolving(_)
             | Key::Failed(..)
-            | Key::Halt(_)
             | Key::Claim(..)
             | Key::Claimed(_)
             | Key::Ticket(..)
@@ -314,56 +320,6 @@ impl Fleet {
     /// Returns the verdict of one host; `None` if it is not a member of the fleet.
     pub fn verdict(&self, host: &HostName) -> Option<&FleetVerdict> {
         self.verdicts.get(host)
-    }
-
-    /// Returns the state of the whole fleet.
-    pub fn state(&self) -> FleetState {
-        self.state_by(!self.failed_services().is_empty())
-    }
-
-    /// The same for a caller that knows whether services fail.
-    pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
-        let any = |test: fn(&FleetVerdict) -> bool| self.verdicts.values().any(test);
-        let needs_somebody = |v: &FleetVerdict| {
-            matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
-        };
-        let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
-        if any(needs_somebody) || clashes || is_service_down || self.lacks_while_settled() {
-            FleetState::Failing
-        } else if self.target == FleetTarget::NotSet {
-            FleetState::Unknown
-        } else if any(|v| *v != FleetVerdict::Ok) {
-            FleetState::Updating
-        } else if self.unknown_reason().is_some() {
-            FleetState::Unknown
-        } else {
-            FleetState::Settled
-        }
-    }
-
-    /// True if a host that is listed under the target waits for a service. Such a host is not
-    /// updating: a service that it needs has gone.
-    fn lacks_while_settled(&self) -> bool {
-        let is_there = |host: &HostName| match self.target.version() {
-            Some(version) => self.hosts[host].listed.contains(version),
-            None => false,
-        };
-        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
-        self.verdicts.iter().any(|(host, verdict)| waits(verdict) && is_there(host))
-    }
-
-    /// Returns what, apart from the verdicts of hosts, keeps a reader from calling the fleet
-    /// settled.
-    pub fn unknown_reason(&self) -> Option<String> {
-        match &self.target {
-            FleetTarget::NotSet => return Some("no version has been triggered".into()),
-            FleetTarget::Invalid { why } => return Some(format!("/current_version is not a version: {why}")),
-            FleetTarget::Known { .. } => {}
-        }
-        if let Some(key) = self.unreadable.first() {
-            return Some(format!("{} values cannot be read, the first under {key}", self.unreadable.len()));
-        }
-        self.hosts.is_empty().then(|| "no host is known".into())
     }
 
     /// Returns how operators took a host, or services on it, out of use.

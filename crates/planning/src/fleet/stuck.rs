@@ -1,18 +1,19 @@
 //! Which hosts do not reach the desired version without an operator.
 
 use super::state::Fleet;
-use super::verdict::{FailedBy, FleetVerdict};
+use super::verdict::{FailedBy, FleetVerdict, Waiting};
 use schema::names::HostName;
 use schema::plan::Phase;
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
-use schema::verdict::HostFailure;
+use schema::verdict::{HostFailure, WaitingOn};
 
 impl Fleet {
     /// True if the host does not reach the desired version until then, unless an operator helps. Deadlocks count if
     /// they were looked for.
     ///
-    /// - A blocked host is stuck.
+    /// - A blocked host is stuck, and one that waits because the rollout is halted.
+    /// - A frozen host is stuck, unless the freeze ends by then.
     /// - A lost host is stuck, unless it vanished in the middle of an update, which may reboot it, or was never seen:
     ///   it may come for the first time.
     /// - A suspect host whose apply failed is stuck if its next attempt begins later. One whose validation fails
@@ -20,7 +21,13 @@ impl Fleet {
     pub fn is_stuck(&self, host: &HostName, until: EpochSeconds) -> bool {
         let report = self.hosts().get(host).and_then(|facts| facts.readable_report());
         match self.verdict(host) {
-            Some(FleetVerdict::Blocked(_)) => true,
+            Some(
+                FleetVerdict::Blocked(_) | FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { .. })),
+            ) => true,
+            Some(FleetVerdict::Frozen(frozen)) => {
+                let ends = frozen.freeze.as_ref().and_then(|freeze| freeze.until);
+                ends.is_none_or(|at| at > until)
+            }
             Some(FleetVerdict::Lost { seen: true, .. }) => {
                 report.is_none_or(|report| report.phase == Phase::Idle)
             }

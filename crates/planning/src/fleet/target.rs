@@ -3,6 +3,7 @@
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::Version;
+use schema::order::InstructionOrder;
 use schema::snapshot::{Entry, KeySnapshot};
 
 /// The desired version of the fleet.
@@ -19,8 +20,8 @@ pub enum FleetTarget {
     Known {
         /// The desired version.
         version: Version,
-        /// The revision of `/current_version`.
-        revision: i64,
+        /// The order of the instruction. Its revision is that of `/current_version`.
+        order: InstructionOrder,
     },
 }
 
@@ -28,7 +29,7 @@ impl FleetTarget {
     /// Reads the target from the entry of `/current_version`, as far as it counts in this epoch.
     pub fn read(current_version: Option<&Entry>, epoch: Epoch) -> Self {
         match epoch.instruction(current_version) {
-            Ok(Some(Instruction { version, order })) => Self::Known { version, revision: order.revision },
+            Ok(Some(Instruction { version, order })) => Self::Known { version, order },
             Ok(None) => Self::NotSet,
             Err(why) => Self::Invalid { why },
         }
@@ -44,5 +45,10 @@ impl FleetTarget {
     /// Returns the desired version; `None` if there is no valid one.
     pub fn version(&self) -> Option<&Version> {
         if let Self::Known { version, .. } = self { Some(version) } else { None }
+    }
+
+    /// Returns the order of the instruction; `None` if there is no valid one.
+    pub fn order(&self) -> Option<InstructionOrder> {
+        if let Self::Known { order, .. } = self { Some(*order) } else { None }
     }
 }

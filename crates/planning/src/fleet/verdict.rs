@@ -118,8 +118,8 @@ pub enum FleetState {
     Settled,
     /// Some hosts are not at the target yet; none needs an operator.
     Updating,
-    /// At least one host is lost, failed or blocked, or a host at the target waits for a service,
-    /// or a service does not work without an explanation.
+    /// At least one host is lost, failed or blocked, or waits because the rollout is halted, or a host
+    /// at the target waits for a service, or a service does not work without an explanation.
     Failing,
     /// The state cannot be determined; see [`Fleet::unknown_reason`](super::Fleet::unknown_reason).
     Unknown,

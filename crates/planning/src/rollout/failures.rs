@@ -46,11 +46,7 @@ pub(super) struct Failures {
 impl Failures {
     /// Reads the failures. `found` holds all keys of the rollout.
     pub(super) fn read(order: InstructionOrder, budget: Option<Budget>, found: &KeySnapshot) -> Self {
-        let halted = found.get(&Key::Halt(order)).map(|entry| match codec::read::<Halt>(&entry.value) {
-            Ok(halt) => halt.why,
-            // Whatever it says, it stands.
-            Err(error) => format!("its reason cannot be read: {error}"),
-        });
+        let halted = found.get(&Key::Halt(order)).map(|entry| Halt::reason(&entry.value));
         let counted_from = budget.map_or(0, |budget| budget.counted_from);
         let failed: Vec<_> = failed_hosts(order, counted_from, found).collect();
         let is_lost = |failed: &Option<FailedHost>| {

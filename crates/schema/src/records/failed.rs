@@ -1,6 +1,7 @@
 //! `/orchestrate/rollouts/<id>/failed/<host>` and `/orchestrate/rollouts/<id>/halt`: what went wrong in a
 //! rollout, and that it stopped for that reason.
 
+use crate::codec;
 use crate::names::Version;
 use crate::records::Cause;
 use crate::time::EpochSeconds;
@@ -48,4 +49,14 @@ pub struct Halt {
     /// The version to which the hosts let the fleet go back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolled_back_to: Option<Version>,
+}
+
+impl Halt {
+    /// Returns why a rollout is halted, from the value of its key. The halt stands whatever the value says.
+    pub fn reason(value: &[u8]) -> String {
+        match codec::read::<Self>(value) {
+            Ok(halt) => halt.why,
+            Err(error) => format!("its reason cannot be read: {error}"),
+        }
+    }
 }

@@ -9,9 +9,13 @@ use proptest::prelude::*;
 use schema::codec;
 use schema::health::{CheckStatus, Level};
 use schema::instruction::Epoch;
+use schema::keys::Key;
 use schema::names::{HostName, ServiceName, StepName, Token, Version};
+use schema::order::InstructionOrder;
 use schema::plan::Phase;
-use schema::records::{Driver, FailingCheck, LiveClaim, Report, ReportedTarget, RosterEntry, Wait};
+use schema::records::{
+    Driver, FailingCheck, Freeze, Halt, LiveClaim, Report, ReportedTarget, RosterEntry, Wait,
+};
 use schema::snapshot::Entry;
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
@@ -27,7 +31,7 @@ fn host(text: &str) -> HostName {
 }
 
 fn target() -> FleetTarget {
-    FleetTarget::Known { version: version("v2"), revision: 20 }
+    FleetTarget::Known { version: version("v2"), order: InstructionOrder { epoch: 0, revision: 20 } }
 }
 
 /// A report of a host that decided on `version` at `revision`.
@@ -151,6 +155,52 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     };
     assert!(lost_in(Phase::Idle), "it is gone");
     assert!(!lost_in(Phase::Apply), "it may reboot in its update");
+    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Stage { stage: "rest".into() } });
+    assert!(!is_stuck(&[live(), waits()]), "its turn comes");
+    assert!(is_stuck(&[live(), waits(), halt(20, "1 host failed")]), "the rollout is halted");
+    let old = reported(Some(("v1", 10)), HostVerdict::Ok);
+    let old = || Report { installed: Some(version("v1")), ..codec::read(old.1.as_bytes()).unwrap() };
+    let frozen_until = |until: Option<i64>| {
+        let freeze = Freeze {
+            by: "alice".into(),
+            reason: String::new(),
+            at: EpochSeconds(1),
+            until: until.map(EpochSeconds),
+        };
+        let freeze = ("/orchestrate/freezes/fleet/t1".to_owned(), codec::write(&freeze));
+        is_stuck(&[live(), listed("v1"), ("/orchestrate/reports/h".to_owned(), codec::write(&old())), freeze])
+    };
+    assert!(frozen_until(None), "somebody has to remove the freeze");
+    assert!(frozen_until(Some(101)), "the freeze ends later");
+    assert!(!frozen_until(Some(100)), "the freeze ends in time");
+}
+
+/// A halt of the rollout of the instruction with this revision.
+fn halt(revision: i64, why: &str) -> (String, String) {
+    let halt = Halt { at: EpochSeconds(5), by: "h1".into(), why: why.into(), rolled_back_to: None };
+    (Key::Halt(InstructionOrder { epoch: 0, revision }).to_string(), codec::write(&halt))
+}
+
+#[test]
+fn a_host_that_waits_for_its_turn_in_a_halted_rollout_waits_for_an_operator() {
+    let halted = halt(20, "3 hosts failed, 2 tolerated");
+    let check_turn = |on: WaitingOn, facts: &[(String, String)], expected: &str, state: FleetState| {
+        let own = [live(), listed("v1"), reported(NOW, HostVerdict::Waiting { on })];
+        check(&[own.as_slice(), facts].concat(), expected, state);
+    };
+    let stage = || WaitingOn::Stage { stage: "rest".into() };
+    let operator = "waiting: waits for an operator: the rollout is halted: 3 hosts failed, 2 tolerated";
+    let limit = WaitingOn::Limit { limit: "the fleet".into() };
+    let window = WaitingOn::Window { opens: "later".into() };
+    for on in [stage(), limit, window] {
+        check_turn(on, std::slice::from_ref(&halted), operator, FleetState::Failing);
+    }
+    let unreadable = (halted.0.clone(), "?".to_owned());
+    let text = "waiting: waits for an operator: the rollout is halted: its reason cannot be read";
+    check_turn(stage(), &[unreadable], text, FleetState::Failing);
+    // Another rollout is halted, or the host waits for something else.
+    check_turn(stage(), &[halt(10, "old")], "waiting: waits for its turn: stage rest", FleetState::Updating);
+    check_turn(WaitingOn::Spread, &[halted], "waiting: waits for its turn: the start", FleetState::Updating);
 }
 
 #[test]

@@ -11,7 +11,6 @@ use super::roots::as_text;
 use super::running_step::RunningStepView;
 use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
-use crate::fleet::verdict::{FleetVerdict, Waiting};
 use crate::fleet::waits::{Chain, Root, WaitGraph};
 use crate::text::{Text, as_rfc3339, with_distance};
 use schema::health::Level;
@@ -19,7 +18,7 @@ use schema::names::{HostName, ServiceName, Version};
 use schema::plan::Phase;
 use schema::records::{ReportedTarget, Wait};
 use schema::time::EpochSeconds;
-use schema::verdict::{VerdictKind, WaitingOn};
+use schema::verdict::VerdictKind;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -178,7 +177,7 @@ impl HostView {
         revision: i64,
     ) -> Option<Self> {
         let facts = fleet.hosts().get(host)?;
-        let verdict = with_halt(fleet.verdict(host)?.clone(), &rollout);
+        let verdict = fleet.verdict(host)?;
         let report = facts.readable_report();
         let planned = report.iter().flat_map(|report| &report.plan.actions);
         let statuses = facts.statuses.iter();
@@ -309,19 +308,6 @@ impl HostView {
 
 /// Number of log lines that the text shows.
 const LOG_LINES: usize = 3;
-
-/// The report of a host that waits may be older than the halt of the rollout.
-fn with_halt(verdict: FleetVerdict, rollout: &HostRollout) -> FleetVerdict {
-    match (&verdict, rollout.held_back_by.clone().filter(|_| rollout.is_halted)) {
-        (
-            FleetVerdict::Waiting(Waiting::On(
-                WaitingOn::Limit { .. } | WaitingOn::Stage { .. } | WaitingOn::Window { .. },
-            )),
-            Some(why),
-        ) => FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { why })),
-        _ => verdict,
-    }
-}
 
 fn unreadable_claim(facts: &HostFacts) -> Option<String> {
     facts.live.as_ref()?.as_ref().err().cloned()

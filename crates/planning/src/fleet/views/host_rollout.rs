@@ -31,9 +31,6 @@ pub struct HostRollout {
     pub held_by: Vec<ClaimView>,
     /// The claims that it holds.
     pub claims: Vec<HeldClaimView>,
-    /// True if it is held back because the rollout is halted.
-    #[serde(skip)]
-    pub is_halted: bool,
 }
 
 /// A limit of which no number is free, and the hosts that hold its numbers.
@@ -92,7 +89,6 @@ impl HostRollout {
         };
         let rollout = Self {
             held_until: obstacle.as_ref().and_then(Obstacle::ends),
-            is_halted: matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. })),
             held_back_by: obstacle.map(|obstacle| obstacle.to_string()),
             ..Self::of_claims(held)
         };

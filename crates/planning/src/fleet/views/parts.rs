@@ -19,8 +19,8 @@ pub struct DesiredVersion {
 impl DesiredVersion {
     pub(super) fn of(target: &FleetTarget) -> Option<Self> {
         match target {
-            FleetTarget::Known { version, revision } => {
-                Some(Self { version: version.clone(), revision: *revision })
+            FleetTarget::Known { version, order } => {
+                Some(Self { version: version.clone(), revision: order.revision })
             }
             _ => None,
         }

@@ -13,7 +13,10 @@ use schema::time::EpochSeconds;
 use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
 
 fn fleet(facts: &[(&str, &str)]) -> Fleet {
-    let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
+    let target = FleetTarget::Known {
+        version: Version::new("v2").unwrap(),
+        order: InstructionOrder { epoch: 0, revision: 20 },
+    };
     Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())))
 }
 

@@ -1,0 +1,65 @@
+//! The state of the whole fleet in one word, from the verdicts about its hosts.
+
+use super::state::Fleet;
+use super::target::FleetTarget;
+use super::verdict::{FleetState, FleetVerdict, Waiting};
+use schema::names::HostName;
+use schema::verdict::WaitingOn;
+
+impl Fleet {
+    /// Returns the state of the whole fleet.
+    pub fn state(&self) -> FleetState {
+        self.state_by(!self.failed_services().is_empty())
+    }
+
+    /// The same for a caller that knows whether services fail.
+    pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
+        let any = |test: fn(&FleetVerdict) -> bool| self.verdicts().values().any(test);
+        let needs_somebody = |v: &FleetVerdict| {
+            matches!(
+                v,
+                FleetVerdict::Lost { .. }
+                    | FleetVerdict::Failed(_)
+                    | FleetVerdict::Blocked(_)
+                    | FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { .. }))
+            )
+        };
+        let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
+        if any(needs_somebody) || clashes || is_service_down || self.lacks_while_settled() {
+            FleetState::Failing
+        } else if self.target == FleetTarget::NotSet {
+            FleetState::Unknown
+        } else if any(|v| *v != FleetVerdict::Ok) {
+            FleetState::Updating
+        } else if self.unknown_reason().is_some() {
+            FleetState::Unknown
+        } else {
+            FleetState::Settled
+        }
+    }
+
+    /// True if a host that is listed under the target waits for a service. Such a host is not
+    /// updating: a service that it needs has gone.
+    fn lacks_while_settled(&self) -> bool {
+        let is_there = |host: &HostName| match self.target.version() {
+            Some(version) => self.hosts[host].listed.contains(version),
+            None => false,
+        };
+        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
+        self.verdicts().iter().any(|(host, verdict)| waits(verdict) && is_there(host))
+    }
+
+    /// Returns what, apart from the verdicts of hosts, keeps a reader from calling the fleet
+    /// settled.
+    pub fn unknown_reason(&self) -> Option<String> {
+        match &self.target {
+            FleetTarget::NotSet => return Some("no version has been triggered".into()),
+            FleetTarget::Invalid { why } => return Some(format!("/current_version is not a version: {why}")),
+            FleetTarget::Known { .. } => {}
+        }
+        if let Some(key) = self.unreadable().first() {
+            return Some(format!("{} values cannot be read, the first under {key}", self.unreadable().len()));
+        }
+        self.hosts.is_empty().then(|| "no host is known".into())
+    }
+}
