@@ -86,7 +86,7 @@ pub(crate) struct Settings {
     /// True if an option or the environment says where the store is, even if that is the default
     /// endpoint.
     pub(crate) endpoints_given: bool,
-    /// True if `--host` is given. It names the store, but may have been meant to name a host of the fleet.
+    /// True if `--host` says where the store is. It names the store, but may have been meant to name a host of the fleet.
     pub(crate) store_host_given: bool,
     /// Time limit of the whole command.
     pub(crate) timeout: Duration,
@@ -122,6 +122,9 @@ impl Settings {
         let get = |name: &str| environment(name).filter(|value| !value.is_empty());
         let endpoints = endpoints(options, &get);
         let endpoints_given = endpoints.is_some();
+        let host = options.store_host.as_deref().filter(|host| !host.is_empty());
+        let is_of = |host: &str| matches!(&endpoints, Some(EndpointSource::List(list)) if list.iter().any(|e| e.contains(host)));
+        let store_host_given = host.is_some_and(is_of);
         let mut session = SessionConfig::new(endpoints.unwrap_or_else(default_endpoints));
         let path = |flag: &Option<PathBuf>, name: &str| {
             flag.clone().or_else(|| either(&get, name).map(PathBuf::from))
@@ -151,7 +154,7 @@ impl Settings {
             s3,
             bundles: get("ORCHESTRATE_BUNDLES"),
             endpoints_given,
-            store_host_given: options.store_host.is_some(),
+            store_host_given,
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             format: options.output,
             flavour: match get("ORCHESTRATE_FLAVOUR").as_deref() {

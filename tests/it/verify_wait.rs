@@ -96,43 +96,64 @@ fn the_wait_goes_on_while_a_host_may_reach_the_version() {
     assert_eq!(wait::until("the answer is yes", ended, || host.read("waiting.log")), Some(0));
 }
 
-#[test]
-fn the_wait_ends_early_when_the_rollout_is_halted_or_paused() {
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    let hosts = ["h1", "h2"].map(|name| Host::started(name, &etcd.endpoints()));
-    let operator = &hosts[0];
-    let run = |line: &str| {
-        let result = operator.command(&line.split(' ').collect::<Vec<_>>(), "");
+/// Two hosts at version 1 under a policy that tolerates no failure: one host comes first, then the other.
+struct Governed {
+    hosts: [Host; 2],
+    _etcd: Etcd,
+}
+
+impl Governed {
+    fn new() -> Self {
+        let etcd = Etcd::single();
+        let store = etcd.store();
+        let hosts = ["h1", "h2"].map(|name| Host::started(name, &etcd.endpoints()));
+        let governed = Self { hosts, _etcd: etcd };
+        let operator = &governed.hosts[0];
+        // A host before its stage does not watch whether the rollout is halted.
+        let stage = "[[stage]]\nname = \"canary\"\ncount = 1\n";
+        let policy = format!("failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 1\n{stage}");
+        operator.write("policy.toml", &policy);
+        let known = || store.get("/orchestrate/store");
+        wait::until("the store has an identity", known, || operator.describe());
+        governed.run(&format!("policy set {}", operator.path("policy.toml").display()));
+        governed.run("trigger_update 1");
+        governed.hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
+        governed
+    }
+
+    fn run(&self, line: &str) {
+        let result = self.hosts[0].command(&line.split(' ').collect::<Vec<_>>(), "");
         assert_eq!(result.code, 0, "{line}: {result:?}");
-    };
-    operator.write("policy.toml", "failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 1\n");
-    let known = || store.get("/orchestrate/store");
-    wait::until("the store has an identity", known, || operator.describe());
-    run(&format!("policy set {}", operator.path("policy.toml").display()));
-    run("trigger_update 1");
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
-    let verify = |version: &str| {
-        let line = format!("verify_hosts {version} h1 h2 --wait 5m -o json");
-        let result = operator.command(&line.split(' ').collect::<Vec<_>>(), "");
+    }
+
+    /// Returns what `verify_hosts` says when it has ended early.
+    fn verify_early(&self) -> String {
+        let result = self.hosts[0].command(&words("2 h1 h2 --wait 5m -o json"), "");
         assert_eq!(result.code, 1, "{result:?}");
         assert!(result.out.contains(r#""ended_by": "stuck""#), "{result:?}");
         result.err
-    };
-    run("rollout pause --reason release");
-    run("trigger_update 2");
-    let text = verify("2");
-    assert!(text.contains("h1, h2: frozen: updates are paused by ") && text.contains(": release"), "{text}");
-    run("rollout resume");
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
+    }
+}
 
-    hosts.iter().for_each(|host| host.write("code-check-3", "1\n"));
-    run("trigger_update 3");
-    let text = verify("3");
+#[test]
+fn the_wait_ends_early_when_updates_are_paused() {
+    let fleet = Governed::new();
+    fleet.run("rollout pause --reason release");
+    fleet.run("trigger_update 2");
+    let text = fleet.verify_early();
+    assert!(text.contains("h1, h2: frozen: updates are paused by ") && text.contains(": release"), "{text}");
+}
+
+#[test]
+fn the_wait_ends_early_when_the_rollout_is_halted() {
+    let fleet = Governed::new();
+    fleet.hosts.iter().for_each(|host| host.write("code-check-2", "1\n"));
+    fleet.run("trigger_update 2");
+    let text = fleet.verify_early();
     let why = "waiting: waits for an operator: the rollout is halted: 1 host failed, 0 tolerated";
     assert!(text.contains(why), "{text}");
     for line in ["status", "hosts"] {
-        let answer = operator.command(&[line], "");
+        let answer = fleet.hosts[0].command(&[line], "");
         assert!(answer.out.contains("waits for an operator: the rollout is halted"), "{answer:?}");
     }
 }

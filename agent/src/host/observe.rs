@@ -148,19 +148,26 @@ impl Reconciler {
 
     /// Returns what is wrong with the files of this host.
     fn file_problems(&mut self) -> Vec<FileProblem> {
+        let secrets = self.executor.secrets();
         let problem = |file, why: &str| FileProblem {
             file,
-            reason: cut(&self.executor.secrets().redact(why), REASON_MAX_BYTES),
+            reason: cut(&secrets.redact(why), REASON_MAX_BYTES),
+            line: String::new(),
         };
         let settings = self.settings_refused.borrow_and_update().clone();
         let settings = settings.iter().map(|why| problem(ProblemFile::Settings, why));
         let services = self.service_files.borrow_and_update().clone();
         let services = services.errors.iter().map(|why| problem(ProblemFile::Service, why));
         let templates = self.templates.borrow_and_update().clone();
-        let templates = templates.iter().filter_map(|(target, state)| {
-            Some(problem(ProblemFile::Template, &format!("{}: {}", target.display(), state.fault()?)))
+        let mut templates = templates.iter().filter_map(|(target, state)| {
+            let fault = state.fault.as_ref()?;
+            let line = FailingCheck::last_line(&secrets.redact_check(&fault.output));
+            let what = format!("{}: {}", target.display(), fault.what);
+            Some(FileProblem { line, ..problem(ProblemFile::Template, &what) })
         });
-        settings.chain(services).chain(templates).collect()
+        // Many service files with errors must not hide that a template has one.
+        let first = templates.next();
+        settings.chain(first).chain(services).chain(templates).collect()
     }
 
     /// Returns the checks that do not pass, each with the last line of its output. Checks without a

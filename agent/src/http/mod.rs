@@ -197,7 +197,7 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, ErrorResp
     let mut templates = TemplateStates::clone(&shared.templates.borrow());
     for state in templates.values_mut() {
         // The problem may contain the output of a command.
-        state.problem = state.problem.as_deref().map(|problem| shared.secrets.redact(problem));
+        state.problem = state.problem.as_deref().map(|problem| shared.secrets.redact_check(problem));
     }
     json["templates"] = serde_json::json!(templates);
     Ok(json_body(shared.answers.body(&json).await?))

@@ -11,12 +11,14 @@ use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
 use anyhow::{Context as _, anyhow, bail};
+use catalog::checks::OUTPUT_MAX_BYTES;
 use commands::trust;
 use etcd_session::jitter;
 use planning::settings::{Settings, TemplateSettings};
 use schema::time::Backoff;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +29,10 @@ use tokio::time::Instant;
 /// Longest template and longest file, in bytes.
 const SOURCE_MAX_BYTES: u64 = 1024 * 1024;
 const TARGET_MAX_BYTES: u64 = 64 * 1024 * 1024;
-const OUTPUT_MAX_BYTES: usize = 4 * 1024;
 /// Time between two renderings when the catalog does not change, because the template may.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Bounds of the time until a text that was refused is tried again.
-const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+/// Bounds of the time until a text that was refused is tried again. Each try may disturb what reads the file.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
 
 /// The state of a template, as `/status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,15 +42,51 @@ pub(crate) struct TemplateState {
     /// What is wrong, or what the template waits for.
     #[serde(rename = "trouble")]
     pub problem: Option<String>,
-    /// True if the template only waits for what it needs, such as the catalog after a start.
+    /// What is wrong; `None` also while the template only waits, for example for the catalog after a start.
     #[serde(skip)]
-    pub is_waiting: bool,
+    pub fault: Option<TemplateFault>,
 }
 
 impl TemplateState {
-    /// Returns what is wrong with the template, but not what it waits for.
-    pub(crate) fn fault(&self) -> Option<&str> {
-        self.problem.as_deref().filter(|_| !self.is_waiting)
+    /// True if the other state is as this one, apart from the output of a command.
+    fn is_same_as(&self, other: &Self) -> bool {
+        match (&self.fault, &other.fault) {
+            (Some(fault), Some(other)) => fault.what == other.what,
+            (None, None) => self.problem == other.problem,
+            _ => false,
+        }
+    }
+}
+
+/// What is wrong with a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TemplateFault {
+    /// What failed, without the output of commands.
+    pub what: String,
+    /// The last output of the command that failed.
+    pub output: String,
+}
+
+impl TemplateFault {
+    /// Returns the fault with the part of the work in which it occurred.
+    fn in_part(self, part: &str) -> Self {
+        Self { what: format!("{part}: {}", self.what), ..self }
+    }
+}
+
+impl fmt::Display for TemplateFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if self.output.is_empty() { Ok(()) } else { write!(f, ": {}", self.output) }
+    }
+}
+
+impl std::error::Error for TemplateFault {}
+
+impl From<anyhow::Error> for TemplateFault {
+    fn from(error: anyhow::Error) -> Self {
+        let other = |error| Self { what: format!("{error:#}"), output: String::new() };
+        error.downcast::<Self>().unwrap_or_else(other)
     }
 }
 
@@ -146,17 +183,17 @@ struct Renderer {
 /// somewhere else, such as a service that did not run.
 struct RefusedText {
     text: String,
-    problem: String,
+    fault: TemplateFault,
     /// How often it was refused in a row.
     failures: u32,
     retry_at: Instant,
 }
 
 impl RefusedText {
-    fn new(text: String, problem: String, before: Option<Self>) -> Self {
+    fn new(text: String, fault: TemplateFault, before: Option<Self>) -> Self {
         let failures = 1 + before.filter(|before| before.text == text).map_or(0, |before| before.failures);
         let delay = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1).delay(failures, jitter());
-        Self { text, problem, failures, retry_at: Instant::now() + delay }
+        Self { text, fault, failures, retry_at: Instant::now() + delay }
     }
 }
 
@@ -175,14 +212,17 @@ impl Reconcile for Renderer {
     async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
         let shown = self.changes.borrow_and_update().clone();
         let mut refused = self.refused.take();
-        let (result, problem, is_waiting) = match self.bring_up_to_date(&shown, &mut refused).await {
-            Ok(Progress::Done(result)) => (result, None, false),
-            Ok(Progress::Waits(what)) => (RenderResult::Failed, Some(what), true),
-            Err(error) => (RenderResult::Failed, Some(format!("{error:#}")), false),
+        let (result, problem, fault) = match self.bring_up_to_date(&shown, &mut refused).await {
+            Ok(Progress::Done(result)) => (result, None, None),
+            Ok(Progress::Waits(what)) => (RenderResult::Failed, Some(what), None),
+            Err(error) => {
+                let fault = TemplateFault::from(error);
+                (RenderResult::Failed, Some(fault.to_string()), Some(fault))
+            }
         };
         self.refused = refused;
         self.metrics.note_render(result);
-        self.publish_state(TemplateState { up_to_date: problem.is_none(), problem, is_waiting });
+        self.publish_state(TemplateState { up_to_date: problem.is_none(), problem, fault });
         Some(Instant::now() + POLL_INTERVAL)
     }
 }
@@ -198,14 +238,17 @@ impl Renderer {
     fn publish_state(&self, state: TemplateState) {
         let target = &self.template.target;
         self.states.send_if_modified(|states| {
-            if states.get(target) == Some(&state) {
+            let before = states.get(target);
+            if before == Some(&state) {
                 return false;
             }
-            if let Some(why) = &state.problem {
+            // Another output of the same command is no news.
+            let is_news = before.is_none_or(|before| !before.is_same_as(&state));
+            if let Some(why) = state.problem.as_ref().filter(|_| is_news) {
                 tracing::warn!(file = %target.display(), why, "a template is not up to date");
             }
             Arc::make_mut(states).insert(target.clone(), state);
-            true
+            is_news
         });
     }
 
@@ -228,21 +271,28 @@ impl Renderer {
             Rendered::NotKnown(what) => return Ok(Progress::Waits(format!("{what} is not known yet"))),
         };
         let old = directory.read(&name, TARGET_MAX_BYTES)?;
-        if old.as_deref() == Some(text.as_bytes()) {
-            *refused = None;
-            self.finish(&directory, &name).await?;
-            return Ok(Progress::Done(RenderResult::Unchanged));
-        }
         if let Some(before) = &*refused
             && before.text == text
             && Instant::now() < before.retry_at
         {
-            bail!("{}", before.problem);
+            return Err(before.fault.clone().into());
         }
-        let swapped = self.swap(&directory, &name, old.as_deref(), &text).await;
-        let why = swapped.as_ref().err().map(|why| format!("{why:#}"));
-        *refused = why.map(|why| RefusedText::new(text, why, refused.take()));
-        swapped.map(|()| Progress::Done(RenderResult::Written))
+        let done = if old.as_deref() == Some(text.as_bytes()) {
+            self.finish(&directory, &name).await.map(|()| RenderResult::Unchanged)
+        } else {
+            self.swap(&directory, &name, old.as_deref(), &text).await.map(|()| RenderResult::Written)
+        };
+        match done {
+            Ok(result) => {
+                *refused = None;
+                Ok(Progress::Done(result))
+            }
+            Err(error) => {
+                let fault = TemplateFault::from(error);
+                *refused = Some(RefusedText::new(text, fault.clone(), refused.take()));
+                Err(fault.into())
+            }
+        }
     }
 
     /// Runs the command of a file that was written before the agent ended, if the command did not
@@ -252,7 +302,8 @@ impl Renderer {
         if directory.read(&marker, 1)?.is_none() {
             return Ok(());
         }
-        self.command(on_change, &self.template.target).await.context("on_change failed")?;
+        let done = self.command(on_change, &self.template.target).await;
+        done.map_err(|fault| fault.in_part("on_change failed"))?;
         Ok(directory.remove(&marker)?)
     }
 
@@ -270,7 +321,7 @@ impl Renderer {
             let path = directory.path().join(&candidate);
             let checked = self.command(check, &path).await;
             directory.remove(&candidate)?;
-            checked.context("its check refuses the new text")?;
+            checked.map_err(|fault| fault.in_part("its check refuses the new text"))?;
         }
         if template.on_change.is_some() {
             // If the agent ends before the command completes, the next agent knows that the command
@@ -280,7 +331,7 @@ impl Renderer {
         directory.replace(name, text.as_bytes(), template.mode)?;
         tracing::info!(file = %template.target.display(), "a file was updated from the catalog");
         let Some(on_change) = &template.on_change else { return Ok(()) };
-        let Err(why) = self.command(on_change, &template.target).await else {
+        let Err(fault) = self.command(on_change, &template.target).await else {
             return Ok(directory.remove(&marker(name))?);
         };
         match old {
@@ -289,12 +340,15 @@ impl Renderer {
         }
         // The program that loaded the new file must load the old one again.
         let again = self.command(on_change, &template.target).await;
-        let again = again.err().map(|why| format!("; and with the old file: {why}")).unwrap_or_default();
         directory.remove(&marker(name))?;
-        bail!("on_change failed, the old file is back: {why}{again}")
+        let part = match again {
+            Ok(()) => "on_change failed, the old file is back",
+            Err(_) => "on_change failed, the old file is back, and it fails with that too",
+        };
+        Err(fault.in_part(part).into())
     }
 
-    async fn command(&self, command: &[String], file: &Path) -> anyhow::Result<()> {
+    async fn command(&self, command: &[String], file: &Path) -> Result<(), TemplateFault> {
         let shown = file.display().to_string();
         let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
         let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
@@ -307,7 +361,10 @@ impl Renderer {
                 "the command left processes in its process group, which were ended; a daemon needs a session of its own"
             );
         }
-        if outcome.succeeded() { Ok(()) } else { Err(anyhow!(outcome.describe())) }
+        if outcome.succeeded() {
+            return Ok(());
+        }
+        Err(TemplateFault { what: outcome.end.to_string(), output: outcome.output.trim().to_owned() })
     }
 }
 

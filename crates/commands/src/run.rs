@@ -3,6 +3,7 @@
 
 use crate::trust;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -47,14 +48,19 @@ impl Outcome {
 
     /// Returns a sentence that says how the command ended, with its output.
     pub fn describe(&self) -> String {
-        let end = match &self.end {
-            End::Exited(code) => format!("exited with code {code}"),
-            End::Signalled(signal) => format!("was ended by signal {signal}"),
-            End::TimedOut => "took too long and was ended".to_owned(),
-            End::NotStarted(why) => format!("could not be started: {why}"),
-        };
-        let output = self.output.trim();
-        if output.is_empty() { end } else { format!("{end}: {output}") }
+        let (end, output) = (&self.end, self.output.trim());
+        if output.is_empty() { end.to_string() } else { format!("{end}: {output}") }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exited with code {code}"),
+            Self::Signalled(signal) => write!(f, "was ended by signal {signal}"),
+            Self::TimedOut => f.write_str("took too long and was ended"),
+            Self::NotStarted(why) => write!(f, "could not be started: {why}"),
+        }
     }
 }
 

@@ -205,6 +205,11 @@ impl WaitingOn {
     pub fn is_turn(&self) -> bool {
         matches!(self, Self::Limit { .. } | Self::Stage { .. } | Self::Window { .. })
     }
+
+    /// True if a halt of the rollout keeps the host, or would.
+    pub fn depends_on_halt(&self) -> bool {
+        self.is_turn() || matches!(self, Self::Operator { .. })
+    }
 }
 
 impl fmt::Display for WaitingOn {

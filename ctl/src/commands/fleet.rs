@@ -68,7 +68,7 @@ pub(super) async fn find_obstacles(
         let (view, _) = services::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
     }
-    if let Some(order) = fleet.target().order().filter(|_| any(fleet, WaitingOn::is_turn)) {
+    if let Some(order) = fleet.target().order().filter(|_| any(fleet, WaitingOn::depends_on_halt)) {
         let halt = Key::Halt(order);
         let found =
             store.session.read_all(std::slice::from_ref(&halt), &[], Some(revision), store.deadline).await?;

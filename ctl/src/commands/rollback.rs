@@ -5,7 +5,7 @@ use super::trigger;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
-use planning::rollout::good_version;
+use planning::rollout::{PastOutcome, RolloutHistory, good_version};
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -31,8 +31,8 @@ pub(super) async fn roll_back(
     };
     let from = &instruction.version;
     let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
-        let before = Trigger::find(&found).and_then(|trigger| trigger.from);
-        let example = before.map(|before| format!(", such as --to {before} for the version before it"));
+        let example = version_before(from, &found);
+        let example = example.map(|before| format!(", such as --to {before} for the version before it"));
         Failure::refused(format!(
             "no version before {from} is known to have worked, because none ended its rollout under the policy; use --to{}. Nothing was changed",
             example.unwrap_or_default()
@@ -61,6 +61,15 @@ pub(super) async fn roll_back(
         json!({ "version": target, "from_version": from, "revision": committed.revision, "changed": true });
     output.answer(&answer, |_| {});
     trigger::if_started(&target, record)
+}
+
+/// Returns the version that was desired before, unless a rollout of it was halted.
+fn version_before(version: &Version, found: &KeySnapshot) -> Option<Version> {
+    let before = Trigger::find(found)?.from.filter(|before| before != version)?;
+    let rollouts = RolloutHistory::read(found).rollouts;
+    let mut of_it = rollouts.iter().filter(|rollout| rollout.version.as_deref() == Some(before.as_str()));
+    let is_halted = of_it.any(|rollout| rollout.outcome == PastOutcome::Halted);
+    (!is_halted).then_some(before)
 }
 
 /// Returns the version to go back to, as the record of the present rollout has it. Without a record it is the

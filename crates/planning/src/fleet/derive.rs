@@ -96,10 +96,15 @@ impl Fleet {
         if !starts || is_script {
             return None;
         }
+        self.freezes_of(host, facts).next().cloned()
+    }
+
+    /// Returns the freezes that match a host.
+    pub(super) fn freezes_of(&self, host: &HostName, facts: &HostFacts) -> impl Iterator<Item = &FrozenBy> {
         let roster = facts.roster.as_ref();
         let (role, group) = (roster.and_then(|r| r.role.as_ref()), roster.and_then(|r| r.group.as_ref()));
         let scopes = FreezeScope::of_host(host, role, group);
-        self.freezes.values().find(|frozen| scopes.contains(&frozen.scope)).cloned()
+        self.freezes.values().filter(move |frozen| scopes.contains(&frozen.scope))
     }
 
     fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {

@@ -18,9 +18,16 @@ pub struct FailedService {
     pub host: HostName,
     /// The name of the service, or of a check of the host itself.
     pub check: String,
-    /// The last output of the check, if the host reports it.
+    /// The last line that the check printed; `None` if the host has not reported it yet.
     #[serde(rename = "output")]
-    pub line: String,
+    pub line: Option<String>,
+}
+
+impl FailedService {
+    /// Returns what the check printed, for people.
+    pub fn output(&self) -> &str {
+        self.line.as_deref().unwrap_or("its host has not reported the output yet")
+    }
 }
 
 impl Fleet {
@@ -60,7 +67,7 @@ impl Fleet {
                 continue;
             }
             for check in checks {
-                let (check, line) = (check.check.clone(), check.line.clone());
+                let (check, line) = (check.check.clone(), Some(check.line.clone()));
                 down.insert(FailedService { host: host.clone(), check, line });
             }
         }
@@ -69,7 +76,7 @@ impl Fleet {
 
     /// Returns the critical checks of the host itself and the output of the first critical check of
     /// the service. The checks are empty if the service has a critical check of its own.
-    fn check_outputs(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, String) {
+    fn check_outputs(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, Option<String>) {
         let report = self.hosts.get(host).and_then(HostFacts::readable_report);
         let failing =
             report.iter().flat_map(|r| &r.checks).filter(|check| check.status == CheckStatus::Critical);
@@ -78,7 +85,7 @@ impl Fleet {
             Some(_) => Vec::new(),
             None => failing.filter(|c| c.service.is_none()).map(|check| check.check.as_str()).collect(),
         };
-        (of_host, own.map(|check| check.line.clone()).unwrap_or_default())
+        (of_host, own.map(|check| check.line.clone()))
     }
 
     /// True if the host is updating or lost: its verdict explains its services better.

@@ -16,16 +16,11 @@ impl Fleet {
     pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
         let any = |test: fn(&FleetVerdict) -> bool| self.verdicts().values().any(test);
         let needs_somebody = |v: &FleetVerdict| {
-            matches!(
-                v,
-                FleetVerdict::Lost { .. }
-                    | FleetVerdict::Failed(_)
-                    | FleetVerdict::Blocked(_)
-                    | FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { .. }))
-            )
+            matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
         let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
-        if any(needs_somebody) || clashes || is_service_down || self.lacks_while_settled() {
+        let is_held = || self.is_halted() && self.verdicts().values().any(waits_for_operator);
+        if any(needs_somebody) || clashes || is_service_down || is_held() || self.lacks_while_settled() {
             FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetState::Unknown
@@ -36,6 +31,17 @@ impl Fleet {
         } else {
             FleetState::Settled
         }
+    }
+
+    /// True if the host waits for its turn in a rollout that is halted. That it reports so does not count: the halt
+    /// may have ended since.
+    pub fn is_held_by_halt(&self, host: &HostName) -> bool {
+        self.is_halted() && self.verdict(host).is_some_and(waits_for_operator)
+    }
+
+    /// True if the rollout of the desired version is halted.
+    pub(super) fn is_halted(&self) -> bool {
+        self.target.order().is_some_and(|order| self.halts.contains_key(&order))
     }
 
     /// True if a host that is listed under the target waits for a service. Such a host is not
@@ -62,4 +68,8 @@ impl Fleet {
         }
         self.hosts.is_empty().then(|| "no host is known".into())
     }
+}
+
+fn waits_for_operator(verdict: &FleetVerdict) -> bool {
+    matches!(verdict, FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { .. })))
 }

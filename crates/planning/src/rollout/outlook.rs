@@ -3,7 +3,6 @@
 use super::forecast::{Durations, ForecastInput, forecast};
 use super::opening::hosts_of;
 use super::summary::{RolloutSummary, StageSummary};
-use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::Key;
@@ -40,8 +39,7 @@ impl RolloutState {
             return Self::Refused(why.clone());
         }
         if let Some(halt) = found.get(&Key::Halt(order)) {
-            let halt = codec::read::<Halt>(&halt.value);
-            let why = halt.map_or_else(|error| error.to_string(), |halt| halt.why);
+            let why = Halt::reason(&halt.value);
             return Self::Halted(format!("the rollout is halted: {why}; `orchestrate rollout resume`"));
         }
         let for_all = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);

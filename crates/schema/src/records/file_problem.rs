@@ -11,7 +11,7 @@ pub enum ProblemFile {
     Settings,
     /// A service file. Its last good content stays in use.
     Service,
-    /// A file that is rendered from a template. The file stays as it is.
+    /// A file that is rendered from a template. It does not follow the catalog.
     Template,
 }
 
@@ -32,6 +32,18 @@ pub struct FileProblem {
     pub file: ProblemFile,
     /// What is wrong; it names the file. At most [`REASON_MAX_BYTES`](crate::records::REASON_MAX_BYTES).
     pub reason: String,
+    /// The last line that the command printed which found this, if one did. At most
+    /// [`CHECK_LINE_MAX_BYTES`](crate::records::CHECK_LINE_MAX_BYTES).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub line: String,
+}
+
+impl FileProblem {
+    /// True if the other problem is the same. The output is not compared: a change of it alone is not worth a new
+    /// report.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        (self.file, &self.reason) == (other.file, &other.reason)
+    }
 }
 
 /// Largest number of problems of files in a report.

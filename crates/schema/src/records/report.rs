@@ -132,7 +132,8 @@ impl Report {
 
     /// True if the other report says the same, so that it need not be replaced. Not compared are the
     /// write itself, the plan and the log, how long steps took, the number of instances of a service
-    /// that the host waits for, and the output of checks: a change of these alone is not worth a write.
+    /// that the host waits for, and the output of checks and of commands of templates: a change of these alone
+    /// is not worth a write.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         // Every field is named, so that a new one is not forgotten.
         let Self {
@@ -167,7 +168,7 @@ impl Report {
             && are_same(waits, &other.waits, Wait::is_same_as)
             && are_same(checks, &other.checks, FailingCheck::is_same_as)
             && *unpublished == other.unpublished
-            && *problems == other.problems
+            && are_same(problems, &other.problems, FileProblem::is_same_as)
             && *bundle == other.bundle
     }
 
@@ -340,6 +341,11 @@ mod tests {
             waits: vec![wait],
             checks: vec![check],
             unpublished: vec![service],
+            problems: vec![FileProblem {
+                file: ProblemFile::Template,
+                reason: "exited with code 1".into(),
+                line: "pid 3".into(),
+            }],
             ..Report::idle(EpochSeconds(1), Token::new("a").unwrap())
         };
         let check = |change: fn(&mut Report), says_the_same: bool| {
@@ -378,10 +384,9 @@ mod tests {
         check(|r| r.waits.clear(), false);
         check(|r| r.checks[0].status = CheckStatus::Warning, false);
         check(|r| r.unpublished[0].reason = "another".into(), false);
-        check(
-            |r| r.problems = vec![FileProblem { file: ProblemFile::Settings, reason: "line 3".into() }],
-            false,
-        );
+        check(|r| r.problems[0].reason = "exited with code 2".into(), false);
+        check(|r| r.problems.clear(), false);
+        check(|r| r.problems[0].line = "pid 4".into(), true);
         check(
             |r| {
                 let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());

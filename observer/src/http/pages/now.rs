@@ -96,7 +96,7 @@ impl NowPage {
             last_change: hosts.iter().filter_map(|host| host.reported_at.clone()).max(),
             notes,
             rollout,
-            tables: tables(&status, incidents, &FailuresView::of(fleet, revision)),
+            tables: tables(&status, fleet, incidents, &FailuresView::of(fleet, revision)),
             acts: super::events::table(("acts", "Last events"), last.iter().rev(), seen.has_past)
                 .or_say("The store has no events."),
             by: by.name().to_owned(),
@@ -147,6 +147,9 @@ fn headline(status: &StatusView, fleet: &Fleet) -> String {
             None => format!("{hosts} hosts; no version is desired."),
         },
         FleetState::Updating => format!("{}.", has(ok)),
+        FleetState::Failing if need == 0 && fleet.hosts().keys().any(|host| fleet.is_held_by_halt(host)) => {
+            format!("The rollout is halted and needs you; {}.", has(ok))
+        }
         FleetState::Failing if need == 0 => format!("Services or names of hosts need you; {}.", has(ok)),
         FleetState::Failing if need == 1 => format!("1 host needs you; {}.", has(ok)),
         FleetState::Failing => format!("{need} hosts need you; {}.", has(ok)),
@@ -170,13 +173,25 @@ fn counts(status: &StatusView) -> Vec<Count> {
     counts.into_values().collect()
 }
 
-/// Returns the tables of what is wrong, without those that are empty.
-fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresView) -> Vec<Table> {
+/// Returns what keeps hosts until somebody acts, and what keeps the others, the most urgent first.
+fn causes<'a>(status: &'a StatusView, fleet: &Fleet) -> (Vec<&'a Cause>, Vec<&'a Cause>) {
     let mut causes: Vec<&Cause> = status.causes.iter().collect();
     causes.sort_by_key(|cause| place(cause.verdict));
-    let (held, on_their_way): (Vec<&Cause>, Vec<&Cause>) = causes
-        .into_iter()
-        .partition(|cause| needs_somebody(cause.verdict) || cause.verdict == VerdictKind::Frozen);
+    causes.into_iter().partition(|cause| {
+        needs_somebody(cause.verdict)
+            || cause.verdict == VerdictKind::Frozen
+            || cause.hosts.first().is_some_and(|host| fleet.is_held_by_halt(host))
+    })
+}
+
+/// Returns the tables of what is wrong, without those that are empty.
+fn tables(
+    status: &StatusView,
+    fleet: &Fleet,
+    incidents: &[OpenIncident],
+    failures: &FailuresView,
+) -> Vec<Table> {
+    let (held, on_their_way) = causes(status, fleet);
     let cause = |cause: &&Cause| {
         let to = to_hosts_of(cause);
         let why = cause.hosts.first().map(|host| Cell::Command(format!("orchestrate why {host}")));
@@ -209,9 +224,9 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
         ]
     };
     let tables = [
-        Table::new(("causes", "Failed, lost, blocked and frozen"), CAUSE, held.iter().map(cause))
+        Table::new(("causes", "Failed, lost, blocked, frozen and held"), CAUSE, held.iter().map(cause))
             .json("/v1/status")
-            .or_say("No host is failed, lost, blocked or frozen."),
+            .or_say("No host is failed, lost, blocked, frozen or held by a halt."),
         Table::new(
             ("incidents", "Open incidents"),
             &["Severity", "Summary", "Hosts", "Since", "Command"],
@@ -230,7 +245,7 @@ fn tables(status: &StatusView, incidents: &[OpenIncident], failures: &FailuresVi
             status
                 .down
                 .iter()
-                .map(|down| [Cell::text(&down.check), Cell::host(&down.host), Cell::text(&down.line)]),
+                .map(|down| [Cell::text(&down.check), Cell::host(&down.host), Cell::text(down.output())]),
         ),
         Table::new(
             ("silent", "Services that went silent"),
@@ -318,4 +333,50 @@ fn unsettled(mut hosts: Vec<HostVerdictView>) -> Table {
     };
     let header = &["Host", "Verdict", "Reason", "Reported"];
     Table::new(("unsettled", "Hosts that are not ok"), header, hosts.iter().map(row)).json("/v1/status")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planning::fleet::FleetTarget;
+    use schema::codec;
+    use schema::keys::Key;
+    use schema::names::{HostName, Token, Version};
+    use schema::order::InstructionOrder;
+    use schema::records::{Halt, Report, ReportedTarget};
+    use schema::snapshot::KeySnapshot;
+    use schema::time::EpochSeconds;
+    use schema::verdict::{HostVerdict, WaitingOn};
+
+    /// Checks the page of a fleet with one host, which waits for its stage.
+    fn check(is_halted: bool, expected: &str, held: usize) {
+        let (host, version) = (HostName::new("h").unwrap(), Version::new("v2").unwrap());
+        let order = InstructionOrder { epoch: 0, revision: 20 };
+        let report = Report {
+            verdict: HostVerdict::Waiting { on: WaitingOn::Stage { stage: "rest".into() } },
+            target: Some(ReportedTarget { version: version.clone(), revision: 20 }),
+            ..Report::idle(EpochSeconds(1), Token::new("w").unwrap())
+        };
+        let halt = Halt { at: EpochSeconds(5), by: "h".into(), why: "failures".into(), rolled_back_to: None };
+        let mut facts = vec![
+            (Key::Live(host.clone()), r#"{"instance":"i","machine_id":"m","boot_id":"b"}"#.to_owned()),
+            (Key::RunningVersion(Version::new("v1").unwrap(), host.clone()), "1".to_owned()),
+            (Key::Report(host), codec::write(&report)),
+        ];
+        facts.extend(is_halted.then(|| (Key::Halt(order), codec::write(&halt))));
+        let facts: Vec<(String, String)> = facts.into_iter().map(|(key, v)| (key.to_string(), v)).collect();
+        let entries = facts.iter().map(|(key, value)| (key.as_str(), value.as_bytes()));
+        let fleet = Fleet::new(FleetTarget::Known { version, order }, entries);
+        let parts = StatusParts::of(&KeySnapshot::default(), None, EpochSeconds(10));
+        let status = StatusView::new(&fleet, parts, 21);
+        assert_eq!(headline(&status, &fleet), expected);
+        let (held_causes, others) = causes(&status, &fleet);
+        assert_eq!((held_causes.len(), others.len()), (held, 1 - held));
+    }
+
+    #[test]
+    fn a_halted_rollout_needs_somebody_though_no_host_has_failed() {
+        check(false, "0 of 1 hosts run v2.", 0);
+        check(true, "The rollout is halted and needs you; 0 of 1 hosts run v2.", 1);
+    }
 }

@@ -155,24 +155,34 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     };
     assert!(lost_in(Phase::Idle), "it is gone");
     assert!(!lost_in(Phase::Apply), "it may reboot in its update");
-    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Stage { stage: "rest".into() } });
+    let waits = || reported(NOW, HostVerdict::Waiting { on: stage() });
+    let halted = || halt(20, "1 host failed");
     assert!(!is_stuck(&[live(), waits()]), "its turn comes");
-    assert!(is_stuck(&[live(), waits(), halt(20, "1 host failed")]), "the rollout is halted");
+    assert!(is_stuck(&[live(), waits(), halted()]), "the rollout is halted");
+    let knew = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Operator { why: "halted".into() } });
+    assert!(is_stuck(&[live(), knew(), halted()]), "the host knows it");
+    assert!(!is_stuck(&[live(), knew()]), "the halt has ended since");
     let old = reported(Some(("v1", 10)), HostVerdict::Ok);
     let old = || Report { installed: Some(version("v1")), ..codec::read(old.1.as_bytes()).unwrap() };
-    let frozen_until = |until: Option<i64>| {
-        let freeze = Freeze {
-            by: "alice".into(),
-            reason: String::new(),
-            at: EpochSeconds(1),
-            until: until.map(EpochSeconds),
-        };
-        let freeze = ("/orchestrate/freezes/fleet/t1".to_owned(), codec::write(&freeze));
-        is_stuck(&[live(), listed("v1"), ("/orchestrate/reports/h".to_owned(), codec::write(&old())), freeze])
+    let freeze = |scope: &str, until: Option<i64>| {
+        let (by, at, until) = ("alice".into(), EpochSeconds(1), until.map(EpochSeconds));
+        let freeze = Freeze { by, reason: String::new(), at, until };
+        (format!("/orchestrate/freezes/{scope}/t1"), codec::write(&freeze))
     };
-    assert!(frozen_until(None), "somebody has to remove the freeze");
-    assert!(frozen_until(Some(101)), "the freeze ends later");
-    assert!(!frozen_until(Some(100)), "the freeze ends in time");
+    let frozen_by = |more: &[(String, String)]| {
+        let old = ("/orchestrate/reports/h".to_owned(), codec::write(&old()));
+        is_stuck(&[&[live(), listed("v1"), old], more].concat())
+    };
+    assert!(frozen_by(&[freeze("fleet", None)]), "somebody has to remove the freeze");
+    assert!(frozen_by(&[freeze("fleet", Some(101))]), "the freeze ends later");
+    let in_time = || freeze("fleet", Some(100));
+    assert!(!frozen_by(&[in_time()]), "the freeze ends in time");
+    assert!(frozen_by(&[in_time(), freeze("pause", None)]), "but not the pause");
+    assert!(frozen_by(&[in_time(), halted()]), "the rollout is halted");
+}
+
+fn stage() -> WaitingOn {
+    WaitingOn::Stage { stage: "rest".into() }
 }
 
 /// A halt of the rollout of the instruction with this revision.
@@ -188,7 +198,6 @@ fn a_host_that_waits_for_its_turn_in_a_halted_rollout_waits_for_an_operator() {
         let own = [live(), listed("v1"), reported(NOW, HostVerdict::Waiting { on })];
         check(&[own.as_slice(), facts].concat(), expected, state);
     };
-    let stage = || WaitingOn::Stage { stage: "rest".into() };
     let operator = "waiting: waits for an operator: the rollout is halted: 3 hosts failed, 2 tolerated";
     let limit = WaitingOn::Limit { limit: "the fleet".into() };
     let window = WaitingOn::Window { opens: "later".into() };
@@ -362,8 +371,7 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     let check = |facts: &[(String, String)], expected: &[(&str, &str)], fleet_state: FleetState| {
         let fleet = fleet(target(), facts);
         let down = fleet.failed_services();
-        let found: Vec<(&str, &str)> =
-            down.iter().map(|down| (down.check.as_str(), down.line.as_str())).collect();
+        let found: Vec<(&str, &str)> = down.iter().map(|down| (down.check.as_str(), down.output())).collect();
         assert_eq!(found, expected, "{facts:#?}");
         assert_eq!(fleet.state(), fleet_state, "{facts:#?}");
     };
@@ -375,7 +383,8 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     let (idle, apply) = (Phase::Idle, Phase::Apply);
     check(&and(settled(idle, &[]), &[health("passing")]), &[], FleetState::Settled);
     check(&and(settled(idle, &[]), &[health("draining")]), &[], FleetState::Settled);
-    check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetState::Failing);
+    let not_reported = [("db", "its host has not reported the output yet")];
+    check(&and(settled(idle, &[]), &[health("critical")]), &not_reported, FleetState::Failing);
     let expected_messages = [("db", "tcp said no")];
     check(&and(settled(idle, &of_db), &[health("critical")]), &expected_messages, FleetState::Failing);
     // A critical check of the host is named instead of each service that it makes critical.

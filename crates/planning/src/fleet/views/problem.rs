@@ -51,7 +51,11 @@ impl Problem {
                 ProblemFile::Service => ProblemKind::ServiceFile,
                 ProblemFile::Template => ProblemKind::Template,
             };
-            Self { kind, reason: problem.reason.clone() }
+            let reason = match problem.line.as_str() {
+                "" => problem.reason.clone(),
+                line => format!("{}: {line}", problem.reason),
+            };
+            Self { kind, reason }
         });
         clash.chain(files).collect()
     }

@@ -277,7 +277,7 @@ impl StatusView {
             text.line("`orchestrate hosts --verdict VERDICT --role ROLE` lists the hosts");
         }
         let rows =
-            self.down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.line.clone()]);
+            self.down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.output().into()]);
         text.section_within(width, ["DOWN", "HOST", "OUTPUT"], rows);
         let row = |UnpublishedOn { host, service }: &UnpublishedOn| {
             [service.service.to_string(), host.to_string(), service.reason.clone()]
