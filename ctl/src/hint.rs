@@ -1,7 +1,8 @@
 //! What the user may look at after an error of the store: the settings that say where it is and who asks.
 
+use crate::endpoints::default_endpoint;
 use crate::exit::Failure;
-use crate::settings::{Settings, default_endpoint};
+use crate::settings::Settings;
 use etcd_session::{EndpointSource, StoreError};
 
 /// Port on which agents serve HTTP, unless their settings say otherwise.
@@ -23,9 +24,9 @@ pub(crate) fn add(mut failure: Failure, settings: &Settings) -> Failure {
         Some(error) if error.is_about_connecting() && asks_an_agent(&settings.session.endpoints) => {
             Some(format!("{AGENT_PORT} is the HTTP port of agents; a store listens on 2379 as a rule"))
         }
-        Some(error) if error.is_about_connecting() && settings.store_host_given => {
-            Some("--host names the store; a host of the fleet is an argument, or --hostname".to_owned())
-        }
+        Some(error) if error.is_about_connecting() && settings.store_host_given => Some(
+            "--host names the store; name a host of the fleet as an argument, or with --hostname".to_owned(),
+        ),
         Some(error) if error.is_about_connecting() && settings.endpoints_given => Some(PLACE.to_owned()),
         Some(error) if error.is_about_connecting() => {
             Some(format!("no endpoint is given, so {} was asked; {PLACE}", default_endpoint()))

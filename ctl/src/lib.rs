@@ -6,6 +6,7 @@ mod author;
 mod cli;
 mod commands;
 mod completion;
+mod endpoints;
 mod exit;
 mod help;
 mod hint;

@@ -2,12 +2,13 @@
 //! `ETCDCTL_*`, and both over defaults. The environment is read here and nowhere else.
 
 use crate::author::Author;
+use crate::endpoints;
 use crate::exit::Failure;
 use crate::options::GlobalOptions;
 use crate::output::Format;
 use crate::past::{NamedRecording, PastQuestion, S3Settings};
 use anyhow::anyhow;
-use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, Secret, SessionConfig, TlsFiles};
+use etcd_session::{Secret, SessionConfig, TlsFiles};
 use schema::names::HostName;
 use schema::time::parse_duration;
 use std::path::PathBuf;
@@ -16,8 +17,6 @@ use std::time::Duration;
 /// Directory in which the agent and the command keep what they know about this host.
 pub(crate) const STATE_DIRECTORY: &str = "/var/lib/orchestrate";
 
-const DEFAULT_STORE_HOST: &str = "127.0.0.1";
-const DEFAULT_STORE_PORT: u16 = 2379;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
@@ -120,12 +119,13 @@ impl Settings {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Failure> {
         let get = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let endpoints = endpoints(options, &get);
+        // The options that name endpoints come first, then those of the original tool, then the environment.
+        let named = endpoints::named(options);
+        let store_host_given = named.is_none() && endpoints::host(options).is_some();
+        let named = named.or_else(|| endpoints::by_host_and_port(options));
+        let endpoints = named.or_else(|| either(&get, "ENDPOINTS").map(|text| endpoints::list(&text)));
         let endpoints_given = endpoints.is_some();
-        let host = options.store_host.as_deref().filter(|host| !host.is_empty());
-        let is_of = |host: &str| matches!(&endpoints, Some(EndpointSource::List(list)) if list.iter().any(|e| e.contains(host)));
-        let store_host_given = host.is_some_and(is_of);
-        let mut session = SessionConfig::new(endpoints.unwrap_or_else(default_endpoints));
+        let mut session = SessionConfig::new(endpoints.unwrap_or_else(endpoints::by_default));
         let path = |flag: &Option<PathBuf>, name: &str| {
             flag.clone().or_else(|| either(&get, name).map(PathBuf::from))
         };
@@ -200,21 +200,6 @@ impl Settings {
     }
 }
 
-/// Returns the endpoints that are used if none are given.
-pub(crate) fn default_endpoints() -> EndpointSource {
-    EndpointSource::List(vec![default_endpoint()])
-}
-
-/// Returns the endpoint that is asked if none is given.
-pub(crate) fn default_endpoint() -> String {
-    format!("{DEFAULT_STORE_HOST}:{DEFAULT_STORE_PORT}")
-}
-
-/// True if something accepts connections at the default endpoint.
-pub(crate) fn somebody_listens_here() -> bool {
-    std::net::TcpStream::connect((DEFAULT_STORE_HOST, DEFAULT_STORE_PORT)).is_ok()
-}
-
 fn either(get: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     get(&format!("ORCHESTRATE_{name}")).or_else(|| get(&format!("ETCDCTL_{name}")))
 }
@@ -234,40 +219,6 @@ fn duration(
         return Err(Failure::usage(anyhow!("{name} must be greater than 0")));
     }
     Ok(Some(limit))
-}
-
-/// Returns the source of the endpoints. The options that name endpoints come first, then the
-/// options of the original tool, then the environment; `None` if nothing is given.
-fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> Option<EndpointSource> {
-    let list = |text: &str| {
-        EndpointSource::List(
-            text.split(',').map(str::trim).filter(|e| !e.is_empty()).map(str::to_owned).collect(),
-        )
-    };
-    let port = options.store_port.unwrap_or(DEFAULT_STORE_PORT);
-    if let Some(text) = &options.endpoints {
-        return Some(list(text));
-    }
-    if let Some(path) = &options.endpoints_file {
-        return Some(EndpointSource::File(path.clone()));
-    }
-    if let Some(domain) = &options.discovery_srv {
-        return Some(EndpointSource::Srv(domain.clone()));
-    }
-    if let Some(url) = &options.discovery_url {
-        return Some(EndpointSource::Discovery { url: url.clone(), port });
-    }
-    if let Some(token) = options.discovery_token.as_deref().map(str::trim).filter(|token| !token.is_empty()) {
-        return Some(EndpointSource::Discovery { url: format!("{DEFAULT_DISCOVERY_URL}{token}"), port });
-    }
-    let host = options.store_host.as_deref().filter(|host| !host.is_empty());
-    if host.is_none() && options.store_port.is_none() {
-        return either(get, "ENDPOINTS").map(|text| list(&text));
-    }
-    let host = host.unwrap_or(DEFAULT_STORE_HOST);
-    let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-    let endpoint = if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    Some(EndpointSource::List(vec![endpoint]))
 }
 
 /// Returns user and password. If the user contains a password, another password replaces it only if
@@ -291,6 +242,7 @@ fn user(
 mod tests {
     use super::*;
     use clap::Parser;
+    use etcd_session::EndpointSource;
 
     fn resolve(arguments: &str, environment: &[(&str, &str)]) -> Result<Settings, Failure> {
         let cli = crate::cli::Cli::parse_from(
@@ -324,6 +276,19 @@ mod tests {
         check_endpoints("--port 4001", &both, &["127.0.0.1:4001"]);
         check_endpoints("--host ::1", &[], &["[::1]:2379"]);
         check_endpoints("--discovery_token=", &both, &["o1:1", "o2:2"]);
+    }
+
+    #[test]
+    fn a_host_names_the_store_unless_other_options_do() {
+        let check = |arguments: &str, expected: bool| {
+            let settings = resolve(arguments, &[("ORCHESTRATE_ENDPOINTS", "o:1")]).unwrap();
+            assert_eq!(settings.store_host_given, expected, "{arguments}");
+        };
+        check("", false);
+        check("--port 4001", false);
+        check("--host=", false);
+        check("--host web-1", true);
+        check("--host 10.0.0.1 --endpoints 10.0.0.12:2379", false);
     }
 
     #[test]

@@ -343,7 +343,7 @@ impl Renderer {
         directory.remove(&marker(name))?;
         let part = match again {
             Ok(()) => "on_change failed, the old file is back",
-            Err(_) => "on_change failed, the old file is back, and it fails with that too",
+            Err(_) => "on_change failed, the old file is back, and on_change failed with it too",
         };
         Err(fault.in_part(part).into())
     }

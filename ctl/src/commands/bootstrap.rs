@@ -6,7 +6,7 @@ use super::context::Store;
 use super::hosts::{RosterOptions, RosterPatch};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use crate::{local, settings};
+use crate::{endpoints, local};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use etcd_session::{EndpointSource, Secret, SessionConfig};
@@ -55,7 +55,7 @@ pub(super) async fn bootstrap(
 ) -> Result<Exit, Failure> {
     let roster = RosterPatch::parse(&options.roster)?;
     let config = &store.settings.session;
-    if options.first && config.endpoints != settings::default_endpoints() {
+    if options.first && config.endpoints != endpoints::by_default() {
         return Err(Failure::usage(anyhow!(
             "--first needs the default endpoint on this machine, but another endpoint was given"
         )));
@@ -162,7 +162,7 @@ async fn inspect_store(
     first: bool,
     store: &Store<'_>,
 ) -> Result<Option<StoreInspection>, Failure> {
-    if first && !settings::somebody_listens_here() {
+    if first && !endpoints::somebody_listens_here() {
         let StoreSettings { cacert, cert, user, .. } = &settings.store;
         if cacert.is_some() || cert.is_some() || user.is_some() {
             return Err(Failure::usage(anyhow!(

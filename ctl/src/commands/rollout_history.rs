@@ -18,7 +18,7 @@ pub(super) async fn history(store: &Store<'_>, output: &mut Output) -> Result<Ex
     output.view(&history);
     if history.rollouts.is_empty() {
         return Err(Failure::no(
-            "no rollout has a record, because a policy governs none; `orchestrate events` shows who triggered what",
+            "no rollout has a record yet, because only rollouts under a policy have one; `orchestrate events` shows who triggered what",
         ));
     }
     Ok(Exit::Yes)

@@ -60,7 +60,7 @@ fn an_error_of_the_store_names_the_endpoint_and_the_settings() {
     }
     check(
         "--host 127.0.0.1 --port 9",
-        "hint: --host names the store; a host of the fleet is an argument, or --hostname",
+        "hint: --host names the store; name a host of the fleet as an argument, or with --hostname",
     );
     check(
         "--endpoints http://127.0.0.2:8580",

@@ -337,15 +337,12 @@ mod tests {
             line: "full".into(),
         };
         let service = UnpublishedService { service: ServiceName::new("web").unwrap(), reason: "why".into() };
+        let (file, reason, line) = (ProblemFile::Template, "exited with code 1".into(), "pid 3".into());
         let report = Report {
             waits: vec![wait],
             checks: vec![check],
             unpublished: vec![service],
-            problems: vec![FileProblem {
-                file: ProblemFile::Template,
-                reason: "exited with code 1".into(),
-                line: "pid 3".into(),
-            }],
+            problems: vec![FileProblem { file, reason, line }],
             ..Report::idle(EpochSeconds(1), Token::new("a").unwrap())
         };
         let check = |change: fn(&mut Report), says_the_same: bool| {
@@ -386,6 +383,8 @@ mod tests {
         check(|r| r.unpublished[0].reason = "another".into(), false);
         check(|r| r.problems[0].reason = "exited with code 2".into(), false);
         check(|r| r.problems.clear(), false);
+        check(|r| r.problems.push(r.problems[0].clone()), false);
+        check(|r| r.problems[0].file = ProblemFile::Settings, false);
         check(|r| r.problems[0].line = "pid 4".into(), true);
         check(
             |r| {
