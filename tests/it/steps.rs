@@ -103,6 +103,27 @@ fn one_that_prints_a_gigabyte_without_a_line_end_is_drained_and_kept_bounded() {
 }
 
 #[test]
+fn one_that_runs_for_ten_seconds_is_named_by_its_host() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    host.write("hold-packages", "");
+    store.put("/current_version", "1");
+    host.wait_for_begin("packages", "1");
+    let shown = || host.status().filter(|status| status["running_step"]["step"] == "packages");
+    wait::until_within(Duration::from_secs(5), "the agent shows the step", shown, || host.describe());
+    // No event wakes the agent meanwhile.
+    let named = || {
+        let report = store.get("/orchestrate/reports/h1")?;
+        let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
+        (report["running_step"]["step"] == "packages").then_some(())
+    };
+    wait::until_within(Duration::from_secs(20), "the report names the step", named, || host.describe());
+    host.remove("hold-packages");
+    host.wait_for_listing(&store, "1");
+}
+
+#[test]
 fn one_that_reads_its_input_finds_it_closed() {
     let etcd = Etcd::single();
     let host = host_whose_step_does(

@@ -82,13 +82,13 @@ impl Executor {
         &self.secrets
     }
 
-    /// Executes an effect. Returns false if there is nothing to do until the next wake-up.
+    /// Executes an effect. A step that was started counts as executed: its end is an event of its own.
     pub(super) async fn execute(
         &mut self,
         context: &mut Context,
         decision: &Decision,
         effect: Effect,
-    ) -> Result<bool, ExecuteError> {
+    ) -> Result<(), ExecuteError> {
         match effect {
             Effect::WriteVersionFile { version } => {
                 self.save(context)?;
@@ -96,9 +96,7 @@ impl Executor {
                 failpoint::reach("agent-after-version-file");
                 context.version_file = VersionFile::Content(Some(version));
             }
-            Effect::RunStep { phase, step } => {
-                return self.run_step(context, phase, step.as_str()).await;
-            }
+            Effect::RunStep { phase, step } => self.run_step(context, phase, step.as_str()).await?,
             Effect::CommitStart { .. } => {
                 self.save(context)?;
                 failpoint::reach("agent-before-start-transaction");
@@ -122,7 +120,7 @@ impl Executor {
                 self.announce(context, decision, &effect).await?;
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Saves the journal if it is out of date.
@@ -140,10 +138,10 @@ impl Executor {
         context: &mut Context,
         phase: StepPhase,
         name: &str,
-    ) -> Result<bool, ExecuteError> {
+    ) -> Result<(), ExecuteError> {
         let Some(step) = context.policy.steps.of(phase).iter().find(|s| s.name.as_str() == name).cloned()
         else {
-            return Ok(true);
+            return Ok(());
         };
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
         self.secrets.learn_settings_logged(&self.settings.borrow().clone());
@@ -182,7 +180,7 @@ impl Executor {
                 let _ = self.ends.try_send((running, result));
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     fn start_run(

@@ -266,9 +266,9 @@ impl Reconciler {
             self.publish_status(context, &decision);
             if let Some(Planned { action: Action::Do(effect), because }) = decision.plan.actions.first() {
                 tracing::debug!(%effect, %because, "acting");
-                if self.execute_one(context, &decision, effect.clone()).await {
-                    continue;
-                }
+                // What is decided after it also says when to look again.
+                self.execute_one(context, &decision, effect.clone()).await;
+                continue;
             }
             self.save_if_needed(context);
             let is_external = context.policy.driver == Driver::External;
@@ -334,19 +334,19 @@ impl Reconciler {
         }
     }
 
-    /// Executes one effect and records its result. Returns false if the pass is over.
-    async fn execute_one(&mut self, context: &mut Context, decision: &Decision, effect: Effect) -> bool {
+    /// Executes one effect and records its result.
+    async fn execute_one(&mut self, context: &mut Context, decision: &Decision, effect: Effect) {
         match self.executor.execute(context, decision, effect).await {
-            Ok(go_on) => return go_on,
+            Ok(()) => return,
             Err(ExecuteError::Record(error)) => {
                 context.record_failed(&error);
-                return true;
+                return;
             }
             Err(ExecuteError::HeldBack(obstacle, revision)) => {
                 tracing::info!(%obstacle, "the host does not start");
                 context.brakes.refuse(&context.state, obstacle, revision, clock::boot_millis());
                 self.observe_rollout(context);
-                return true;
+                return;
             }
             Err(ExecuteError::Refused(refusal)) => {
                 tracing::info!(
@@ -366,7 +366,6 @@ impl Reconciler {
         context.written = None;
         self.mirror.request_resync();
         context.store_failed();
-        true
     }
 
     /// Saves the journal if it is out of date, except during the pause after a failed local write.
