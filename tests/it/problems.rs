@@ -47,6 +47,15 @@ fn files_that_cannot_be_used_are_shown_until_they_are_mended() {
     host.write_service("web.json", r#"{"service": {"name": "web", "port": 80}}"#);
     wait_for_none(&host);
     assert_eq!(status(&host)["fleet"], "settled");
+
+    // Steps get the role of the settings, and limits count that of the roster.
+    host.write("agent.toml", &format!("role = \"web\"\n{settings}"));
+    host.signal(Signal::HUP);
+    let add = |role: &str| host.command(&["hosts", "add", "web1", "--role", role], "");
+    assert_eq!(add("db").out, "web1: role db\n");
+    wait_for_problem(&host, "settings", "the role in the settings is web, the role on the roster is db");
+    assert_eq!(add("web").code, 0);
+    wait_for_none(&host);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Reconciler {
             context.state.record(Fact::BundleUploaded(link), &context.policy, clock::now(), jitter());
             context.unsaved = true;
         }
-        let files = self.file_problems();
+        let files = self.file_problems(context);
         context.problems = HostProblems {
             checks: self.failing_checks(),
             unpublished: self.services.borrow_and_update().unpublished(),
@@ -147,7 +147,7 @@ impl Reconciler {
     }
 
     /// Returns what is wrong with the files of this host.
-    fn file_problems(&mut self) -> Vec<FileProblem> {
+    fn file_problems(&mut self, context: &Context) -> Vec<FileProblem> {
         let secrets = self.executor.secrets();
         let problem = |file, why: &str| FileProblem {
             file,
@@ -155,7 +155,10 @@ impl Reconciler {
             line: String::new(),
         };
         let settings = self.settings_refused.borrow_and_update().clone();
-        let settings = settings.iter().map(|why| problem(ProblemFile::Settings, why));
+        let in_use = self.settings.borrow().clone();
+        let named = (in_use.role.as_ref(), in_use.group.as_ref());
+        let roster = store_view::roster_difference(&context.snapshot.followed, &context.state.host, named);
+        let settings = settings.iter().chain(&roster).map(|why| problem(ProblemFile::Settings, why));
         let services = self.service_files.borrow_and_update().clone();
         let services = services.errors.iter().map(|why| problem(ProblemFile::Service, why));
         let templates = self.templates.borrow_and_update().clone();

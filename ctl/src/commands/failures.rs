@@ -19,7 +19,7 @@ use crate::settings::Flavour;
 use clap::Args;
 use etcd_session::{Counted, KeyList, StoreError};
 use planning::fleet::views::{FailedCheck, FailureGroups, FailuresView, FoundFailure, known_types};
-use planning::fleet::{FailedService, Fleet, NewestBundles, UploadedBundle};
+use planning::fleet::{FailedService, NewestBundles, UploadedBundle};
 use planning::text::clean;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
@@ -46,6 +46,20 @@ const BUNDLES_NOTED_MAX: usize = 10;
 struct Problem {
     host: HostName,
     check: FailedCheck,
+    /// The last line that the check of a service printed.
+    line: Option<String>,
+}
+
+impl Problem {
+    fn new(host: HostName, check: FailedCheck) -> Self {
+        Self { host, check, line: None }
+    }
+}
+
+impl From<FailedService> for Problem {
+    fn from(FailedService { host, check, line }: FailedService) -> Self {
+        Self { host, check: FailedCheck::Down(check), line }
+    }
 }
 
 /// All problems of the fleet, at one revision.
@@ -137,7 +151,7 @@ pub(crate) struct GetFailures {
     /// Print the names of the hosts
     #[arg(long)]
     hosts: bool,
-    /// Count pending results too
+    /// Count pending results, and services in warning, too
     #[arg(long = "show_warnings")]
     show_warnings: bool,
     /// Print the causes: hosts that fail in the same way are one line
@@ -210,7 +224,7 @@ impl Reader<'_> {
         for (prefix, _) in prefixes.iter().zip(&counts).take(first_other).filter(|(_, count)| **count > 0) {
             let Prefix::Status(kind, state) = prefix else { continue };
             let problems = self.hosts(prefix).await?.into_iter();
-            let problems = problems.map(|host| Problem { host, check: FailedCheck::Status(kind.clone()) });
+            let problems = problems.map(|host| Problem::new(host, FailedCheck::Status(kind.clone())));
             match state {
                 StatusState::Failed => found.failures.extend(problems),
                 _ => found.warnings.extend(problems),
@@ -219,31 +233,24 @@ impl Reader<'_> {
         let (roster, claims) = (counts[first_other], counts[first_other + 1]);
         if roster > 0 && (roster <= COMPARED_BY_NAME || roster != claims) {
             let lost = self.lost().await?.into_iter();
-            found.failures.extend(lost.map(|host| Problem { host, check: FailedCheck::Liveness }));
+            found.failures.extend(lost.map(|host| Problem::new(host, FailedCheck::Liveness)));
         }
         for (kind, _) in
             kinds.iter().zip(&counts[first_other + 2..first_of_services]).filter(|(_, count)| **count > 0)
         {
             let stale = self.stale(kind).await?.into_iter();
-            found
-                .failures
-                .extend(stale.map(|host| Problem { host, check: FailedCheck::Stale(kind.clone()) }));
+            found.failures.extend(stale.map(|host| Problem::new(host, FailedCheck::Stale(kind.clone()))));
         }
         if counts[first_of_services..].iter().any(|count| *count > 0) {
             let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
-            found.failures.extend(Self::failed_services(&fleet));
+            found.failures.extend(fleet.failed_services().into_iter().map(Problem::from));
+            let in_warning = fleet.warning_services().into_iter().filter(|_| warnings);
+            found.warnings.extend(in_warning.map(Problem::from));
             found.bundles = NewestBundles::of(&fleet);
         }
         found.failures.sort();
         found.warnings.sort();
         Ok(found)
-    }
-
-    /// Returns the services that do not work and the failing checks of the hosts themselves. These
-    /// make a fleet fail too, besides results.
-    fn failed_services(fleet: &Fleet) -> impl Iterator<Item = Problem> {
-        let problem = |down: FailedService| Problem { host: down.host, check: FailedCheck::Down(down.check) };
-        fleet.failed_services().into_iter().map(problem)
     }
 
     async fn list(&self, prefix: &Prefix) -> Result<KeyList, StoreError> {
@@ -337,7 +344,8 @@ async fn with_records(
     let with_record = |problem: &Problem| {
         let entry = key(problem).and_then(|key| snapshot.get(&key).cloned());
         let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
-        FoundFailure::of_record((problem.host.clone(), problem.check.clone()), record, &found.bundles)
+        let Problem { host, check, line } = problem.clone();
+        FoundFailure { line, ..FoundFailure::of_record((host, check), record, &found.bundles) }
     };
     Ok(problems.iter().map(with_record).collect())
 }
@@ -460,7 +468,7 @@ mod tests {
     use crate::output::Format;
 
     fn problem(host: &str, check: FailedCheck) -> Problem {
-        Problem { host: HostName::new(host).unwrap(), check }
+        Problem::new(HostName::new(host).unwrap(), check)
     }
 
     fn found() -> Failures {

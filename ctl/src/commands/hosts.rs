@@ -183,8 +183,18 @@ async fn add(
             store.commit(&operator::add_host(host, &entry, &snapshot, &act)).await?
         }
     };
-    output.answer(&json!({ "host": host, "revision": revision, "changed": unchanged.is_none() }), |_| {});
+    let answer = json!({ "host": host, "revision": revision, "changed": unchanged.is_none() });
+    output.answer(&answer, |output| output.line(&said(host, &entry)));
     Ok(Exit::Yes)
+}
+
+/// Returns the roster entry of a host in one line.
+fn said(host: &HostName, entry: &RosterEntry) -> String {
+    let named = [("role", &entry.role), ("group", &entry.group)];
+    let named = named.into_iter().filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?)));
+    let labels = entry.labels.iter().map(|(name, value)| format!("label {name}={value}"));
+    let parts: Vec<String> = named.chain(labels).collect();
+    format!("{host}: {}", if parts.is_empty() { "no role, group or label".into() } else { parts.join(", ") })
 }
 
 /// Reads all keys of a host. In some of them a version, type or service comes before the host: these are found

@@ -8,11 +8,10 @@ use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::StoreError;
 use planning::fleet::views::{HostRollout, HostView, HostWaits, RootsView};
-use planning::fleet::{FleetVerdict, WaitGraph, Waiting};
+use planning::fleet::{FleetVerdict, WaitGraph};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, StatusType, Version};
 use schema::snapshot::KeySnapshot;
-use schema::verdict::WaitingOn;
 
 pub(super) fn unknown(host: &HostName) -> Failure {
     Failure::no(format!("host {host} is not known: it is not on the roster and has never reported"))
@@ -41,17 +40,15 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
     let mut fleet = fleet::fleet(&snapshot);
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
-    let waits_for_service =
-        matches!(fleet.verdict(host), Some(FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_)))));
-    let waits = if waits_for_service {
+    let waits = if fleet.verdict(host).is_some_and(FleetVerdict::waits_for_services) {
         // Others decide when the host goes on, so the whole fleet counts.
         (fleet, _) = fleet::read(store, Some(revision), store.deadline).await?;
         let (catalog, _) = services::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&catalog, now());
-        Some(HostWaits::new(host, &WaitGraph::of(&fleet, &catalog, now())))
+        HostWaits::all(host, &WaitGraph::of(&fleet, &catalog, now()))
     } else {
         fleet::find_obstacles(&mut fleet, revision, store).await?;
-        None
+        Vec::new()
     };
     let rollout = match fleet.hosts().contains_key(host) {
         true => host_rollout::read(host, &snapshot, store).await?,

@@ -8,17 +8,16 @@ use super::shared::{Seen, Shared};
 use axum::extract::{Path, Query};
 use axum::response::Response;
 use http_server::ErrorResponse;
+use planning::fleet::WaitGraph;
 use planning::fleet::views::{
     EventsView, FailuresView, HostRollout, HostView, HostWaits, HostsView, RootsView, ServiceView,
     ServicesView, StatusParts, StatusView, UnaccountedView,
 };
-use planning::fleet::{FleetVerdict, WaitGraph, Waiting};
 use planning::rollout::{PresentRollout, RolloutStatus};
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::records::Maintenance;
-use schema::verdict::WaitingOn;
 
 type Answer = Result<Response, ErrorResponse>;
 
@@ -66,10 +65,12 @@ pub(super) async fn host(
 /// Returns what is known about a host, or why nothing is.
 pub(super) fn host_view(seen: &Seen<'_>, host: &HostName) -> Result<HostView, String> {
     let (found, fleet) = (seen.found(), seen.fleet());
-    let waits_for_service =
-        matches!(fleet.verdict(host), Some(FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_)))));
-    let waits =
-        waits_for_service.then(|| HostWaits::new(host, &WaitGraph::of(fleet, seen.catalog(), seen.now)));
+    let waits = match fleet.verdict(host) {
+        Some(verdict) if verdict.waits_for_services() => {
+            HostWaits::all(host, &WaitGraph::of(fleet, seen.catalog(), seen.now))
+        }
+        _ => Vec::new(),
+    };
     let rollout = HostRollout::of(host, found, seen.now);
     let retry = found.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
     let view = HostView::new(host, fleet, (waits, rollout), retry, seen.revision());

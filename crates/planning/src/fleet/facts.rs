@@ -1,5 +1,6 @@
 //! What the store contains about hosts and their services.
 
+use schema::health::CheckStatus;
 use schema::keys::StatusState;
 use schema::names::{Fingerprint, HostName, ServiceName, StatusType, Version};
 use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
@@ -79,9 +80,9 @@ impl HostFacts {
     }
 }
 
-/// The critical services of hosts, and the maintenance that operators set.
+/// The services of hosts that are critical or in warning, and the maintenance that operators set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Services {
-    pub(super) critical: BTreeSet<(HostName, ServiceName)>,
+    pub(super) unwell: BTreeMap<(HostName, ServiceName), CheckStatus>,
     pub(super) maintenance: BTreeMap<HostName, Maintenance>,
 }

@@ -1,5 +1,5 @@
-//! Services that do not work without an explanation. They make the fleet fail even if every host
-//! runs its version.
+//! Services that do not work, or only with a warning, without an explanation. A critical one makes the fleet fail
+//! even if every host runs its version.
 
 use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
@@ -11,7 +11,7 @@ use schema::records::{FailingCheck, UnpublishedService};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A service or a host check that is critical.
+/// A service or a host check that is critical or in warning.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct FailedService {
     /// The name of the host.
@@ -42,24 +42,31 @@ impl Fleet {
     /// Failures with an explanation are left out: the host is updating or lost, or an operator set
     /// maintenance.
     pub fn failed_services(&self) -> Vec<FailedService> {
+        self.unwell_services(CheckStatus::Critical)
+    }
+
+    /// Returns the services and checks of hosts that are in warning, in the same way.
+    pub fn warning_services(&self) -> Vec<FailedService> {
+        self.unwell_services(CheckStatus::Warning)
+    }
+
+    fn unwell_services(&self, status: CheckStatus) -> Vec<FailedService> {
         let mut down = BTreeSet::new();
-        for (host, service) in &self.services.critical {
+        for ((host, service), _) in self.services.unwell.iter().filter(|(_, found)| **found == status) {
             if self.services.maintenance.get(host).is_some_and(|out| out.of(service).is_some())
                 || self.hosts.get(host).is_some_and(|facts| self.is_explained(host, facts))
             {
                 continue;
             }
-            let (host_checks, line) = self.check_outputs(host, service);
-            // A critical check of the host makes all of its services critical. It is named instead
-            // of the services.
+            let (host_checks, line) = self.check_outputs(host, service, status);
+            // A check of the host gives its status to all services of the host. It is named instead of them.
             if host_checks.is_empty() {
                 down.insert(FailedService { host: host.clone(), check: service.to_string(), line });
             }
         }
         for (host, facts) in &self.hosts {
             let report = facts.readable_report().filter(|_| facts.live.is_some());
-            let is_down =
-                |check: &&FailingCheck| check.service.is_none() && check.status == CheckStatus::Critical;
+            let is_down = |check: &&FailingCheck| check.service.is_none() && check.status == status;
             let mut checks = report.iter().flat_map(|report| &report.checks).filter(is_down).peekable();
             let is_out = self.services.maintenance.get(host).is_some_and(|out| out.host.is_some());
             // Most hosts have no such check, and a verdict costs more.
@@ -74,12 +81,16 @@ impl Fleet {
         down.into_iter().collect()
     }
 
-    /// Returns the critical checks of the host itself and the output of the first critical check of
-    /// the service. The checks are empty if the service has a critical check of its own.
-    fn check_outputs(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, Option<String>) {
+    /// Returns the checks of the host itself with this status, and the output of the first check of the
+    /// service with it. The checks are empty if the service has such a check of its own.
+    fn check_outputs(
+        &self,
+        host: &HostName,
+        service: &ServiceName,
+        status: CheckStatus,
+    ) -> (Vec<&str>, Option<String>) {
         let report = self.hosts.get(host).and_then(HostFacts::readable_report);
-        let failing =
-            report.iter().flat_map(|r| &r.checks).filter(|check| check.status == CheckStatus::Critical);
+        let failing = report.iter().flat_map(|r| &r.checks).filter(|check| check.status == status);
         let own = failing.clone().find(|check| check.service.as_ref() == Some(service));
         let of_host = match own {
             Some(_) => Vec::new(),

@@ -6,7 +6,7 @@ use super::target::FleetTarget;
 use super::verdict::FleetVerdict;
 use schema::codec;
 use schema::frozen::FrozenBy;
-use schema::health::Health;
+use schema::health::{CheckStatus, Health};
 use schema::keys::{Key, read_freeze};
 use schema::names::{HostName, ServiceName, Version};
 use schema::order::InstructionOrder;
@@ -209,8 +209,12 @@ impl Fleet {
                 Dependents::Host(host)
             }
             Key::Health(service, host) => {
-                let is_critical = value.and_then(Health::read) == Some(Health::Critical);
-                insert_or_remove(&mut self.services.critical, (host, service), is_critical);
+                let status = match value.and_then(Health::read) {
+                    Some(Health::Critical) => Some(CheckStatus::Critical),
+                    Some(Health::Warning) => Some(CheckStatus::Warning),
+                    _ => None,
+                };
+                set_or_remove(&mut self.services.unwell, (host, service), status);
                 Dependents::None
             }
             Key::Halt(order) => {

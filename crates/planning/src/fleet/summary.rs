@@ -12,6 +12,12 @@ impl Fleet {
         self.state_by(!self.failed_services().is_empty())
     }
 
+    /// True if a host reports settings, service files or templates that it cannot use.
+    fn has_unusable_files(&self) -> bool {
+        let mut live = self.hosts.values().filter(|facts| facts.live.is_some());
+        live.any(|facts| facts.readable_report().is_some_and(|report| !report.problems.is_empty()))
+    }
+
     /// The same for a caller that knows whether services fail.
     pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
         let any = |test: fn(&FleetVerdict) -> bool| self.verdicts().values().any(test);
@@ -19,8 +25,9 @@ impl Fleet {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
         let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
+        let is_impaired = is_service_down || clashes || self.has_unusable_files();
         let is_held = || self.is_halted() && self.verdicts().values().any(waits_for_operator);
-        if any(needs_somebody) || clashes || is_service_down || is_held() || self.lacks_while_settled() {
+        if any(needs_somebody) || is_impaired || is_held() || self.lacks_while_settled() {
             FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetState::Unknown

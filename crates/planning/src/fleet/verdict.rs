@@ -192,6 +192,13 @@ impl FleetVerdict {
                 format!("a deadlock: {}", super::waits::describe_loop(hosts))
             }
             Self::Frozen(by) => by.to_string(),
+            // The report does not follow how many instances there are.
+            Self::Waiting(Waiting::On(WaitingOn::Service(wait))) if wait.unreachable => {
+                format!("waits for {}: the probe from here fails", wait.service)
+            }
+            Self::Waiting(Waiting::On(WaitingOn::Service(wait))) => {
+                format!("waits for {}: {} {} needed", wait.service, wait.need, wait.level)
+            }
             Self::Waiting(Waiting::On(on)) => on.message(),
             Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
             Self::Running(running) => running.message(),
@@ -199,88 +206,49 @@ impl FleetVerdict {
         }
     }
 
-    /// Returns what would change the verdict, as text; empty for ok.
+    /// Returns the condition that ends the verdict, and the commands that help, as text; empty for ok.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
-            Self::Failed(FailedBy::Report(HostFailure { suspect: true, failure, .. }))
-                if failure.phase == StepPhase::Validate =>
-            {
-                "its validation passes; a new instruction or `orchestrate retry` makes it try now"
+            Self::Lost { .. } => {
+                "ends when its agent is back; `orchestrate hosts decommission` removes the host from the fleet"
             }
-            Self::Failed(FailedBy::Report(HostFailure { suspect: true, .. })) => {
-                "its next attempt succeeds; a new instruction or `orchestrate retry` makes it try now"
-            }
-            Self::Failed(FailedBy::Report(_)) => {
-                "its next attempt succeeds; `orchestrate retry` makes it begin now"
-            }
-            Self::Failed(FailedBy::Status { .. }) => "a later result of the same type that succeeds",
+            Self::Failed(FailedBy::Report(failed)) => failure_hint(failed),
+            Self::Failed(FailedBy::Status { .. }) => "ends when a later result of the same type succeeds",
             Self::Failed(FailedBy::Stale { .. }) => {
-                "the host reports again, or `orchestrate hosts decommission` takes it out"
+                "ends when the host reports again; `orchestrate hosts decommission` removes it from the fleet"
             }
-            Self::Blocked(Blocked::By(BlockedBy::OtherLineage { .. })) => {
-                "the host is pointed at its own store"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::StoreUnreadable { .. })) => {
-                "the identity is written as it was, or the agent is upgraded"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::NameHeld { .. })) => {
-                "one of the two agents stops, or gets another name"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::Decommissioned)) => {
-                "`orchestrate hosts add`, or the host is stopped"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::InvalidInstruction { .. })) => {
-                "`orchestrate trigger_update` with a version"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::Settings { .. })) => {
-                "its settings belong to root or the agent's user, and nobody else can write them"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::Rollout { .. })) => {
-                "the policy or the labels of the host are put right, and a version is triggered"
-            }
-            Self::Blocked(Blocked::By(BlockedBy::CannotRecord { .. })) => {
-                "its state directory can be written again"
-            }
-            Self::Blocked(
-                Blocked::By(BlockedBy::StoreWentBack { .. }) | Blocked::NewerInstruction { .. },
-            ) => "`orchestrate store accept --version V`",
+            Self::Blocked(Blocked::By(by)) => blocked_hint(by),
+            Self::Blocked(Blocked::NewerInstruction { .. }) => WENT_BACK_HINT,
             Self::Blocked(Blocked::Deadlock(_)) => {
-                "one of the hosts in the loop needs less, or another host has the service"
+                "ends when one of the hosts in the loop needs less, or another host has the service"
             }
-            Self::Frozen(FrozenBy { scope: FreezeScope::Pause, .. }) => "`orchestrate rollout resume`",
-            Self::Frozen(_) => "`orchestrate unfreeze` with the role, group or host that is frozen",
-            Self::Waiting(Waiting::On(WaitingOn::Service(_))) => {
-                "enough instances of the service at that level"
+            Self::Frozen(FrozenBy { scope: FreezeScope::Pause, .. }) => {
+                "ends when an operator runs `orchestrate rollout resume`"
             }
-            Self::Waiting(Waiting::On(WaitingOn::Spread)) => "its turn comes",
-            Self::Waiting(Waiting::On(WaitingOn::Limit { .. })) => {
-                "another host is done or gives up; `orchestrate claims` shows which hosts are counted"
+            Self::Frozen(_) => {
+                "ends when the freeze expires, or with `orchestrate unfreeze`; `orchestrate freezes` lists what is frozen"
             }
-            Self::Waiting(Waiting::On(WaitingOn::Stage { .. })) => {
-                "the hosts of the earlier stages are proven, or excused with `orchestrate rollout excuse`"
-            }
-            Self::Waiting(Waiting::On(WaitingOn::Window { .. })) => {
-                "the window opens, or the policy has others and a version is triggered"
-            }
-            Self::Waiting(Waiting::On(WaitingOn::Operator { .. })) => {
-                "`orchestrate rollout resume`, or another version is triggered"
-            }
-            Self::Waiting(Waiting::On(WaitingOn::Store)) => "the store answers the host",
-            Self::Waiting(Waiting::On(WaitingOn::ExternalDriver)) => {
-                "the script on the host applies the version"
-            }
-            Self::Waiting(Waiting::On(WaitingOn::Instruction)) => "`orchestrate trigger_update`",
-            Self::Waiting(Waiting::On(WaitingOn::Step { .. })) => {
-                "the step succeeds; it is run again by itself"
-            }
-            Self::Waiting(Waiting::Status(_)) => "a later result of the same type",
+            Self::Waiting(Waiting::On(on)) => waiting_hint(on),
+            Self::Waiting(Waiting::Status(_)) => "ends when a later result of the same type succeeds",
             Self::Running(Running::NotListed | Running::ListedUnder(_)) => {
-                "the host reports the target by its listing"
+                "ends when the host is listed under the target alone"
             }
-            Self::Running(_) => "the host goes on by itself",
+            Self::Running(Running::NoReport | Running::UnreadableReport { .. }) => {
+                "ends when its agent writes a report"
+            }
+            Self::Running(Running::Towards { .. } | Running::NotActedOn { .. }) => {
+                "ends when the update of the host has ended"
+            }
             Self::Ok => "",
         }
+    }
+
+    /// True if the host waits for services, also in a deadlock.
+    pub fn waits_for_services(&self) -> bool {
+        matches!(
+            self,
+            Self::Waiting(Waiting::On(WaitingOn::Service(_))) | Self::Blocked(Blocked::Deadlock(_))
+        )
     }
 
     /// Returns why the host is unaccounted; `None` if it is not.
@@ -292,6 +260,67 @@ impl FleetVerdict {
             Self::Running(_) => Some(Unaccounted::Late),
             _ => None,
         }
+    }
+}
+
+const WENT_BACK_HINT: &str = "ends when an operator runs `orchestrate store accept --version V`";
+
+/// Returns the condition that ends a failure. A step of the converge or validate phase is run again by itself, a
+/// step of another phase only in an attempt.
+fn failure_hint(failed: &HostFailure) -> &'static str {
+    match (failed.failure.phase, failed.suspect) {
+        (StepPhase::Converge | StepPhase::Validate, _) => {
+            "ends when the step succeeds, which is run again by itself; `orchestrate retry` begins an attempt now"
+        }
+        (_, true) => {
+            "ends when an attempt succeeds; a new instruction or `orchestrate retry` begins an attempt now"
+        }
+        (_, false) => "ends when an attempt succeeds; `orchestrate retry` begins an attempt now",
+    }
+}
+
+fn blocked_hint(by: &BlockedBy) -> &'static str {
+    match by {
+        BlockedBy::OtherLineage { .. } => "ends when the settings of the host name its own store",
+        BlockedBy::StoreUnreadable { .. } => {
+            "ends when the identity of the store is restored, or when the agent is upgraded"
+        }
+        BlockedBy::NameHeld { .. } => "ends when one of the two agents stops, or gets another name",
+        BlockedBy::Decommissioned => {
+            "ends when `orchestrate hosts add` adds the host again; stop its agent if the host is not used"
+        }
+        BlockedBy::InvalidInstruction { .. } => {
+            "ends when an operator runs `orchestrate trigger_update` with a version"
+        }
+        BlockedBy::Settings { .. } => "ends when only root or the agent's user can write the settings",
+        BlockedBy::Rollout { .. } => {
+            "ends when the policy or the labels of the host are corrected and a version is triggered"
+        }
+        BlockedBy::CannotRecord { .. } => "ends when the agent can write its state directory",
+        BlockedBy::StoreWentBack { .. } => WENT_BACK_HINT,
+    }
+}
+
+fn waiting_hint(on: &WaitingOn) -> &'static str {
+    match on {
+        WaitingOn::Service(_) => "ends when enough instances of the service have that level",
+        WaitingOn::Spread => "ends when the host's time in the spread window comes",
+        WaitingOn::Limit { .. } => {
+            "ends when another host is done or gives up; `orchestrate claims` shows which hosts are counted"
+        }
+        WaitingOn::Stage { .. } => {
+            "ends when the hosts of the earlier stages are proven; `orchestrate rollout excuse` excuses a host that is gone"
+        }
+        WaitingOn::Window { .. } => {
+            "ends when the window opens; another window needs `orchestrate policy set` and a new trigger"
+        }
+        WaitingOn::Operator { .. } => {
+            "ends when another version is triggered, with `orchestrate rollout rollback`, or with `orchestrate rollout resume`"
+        }
+        WaitingOn::Store => "ends when the store answers the host",
+        WaitingOn::ExternalDriver => "ends when the script on the host applies the version",
+        WaitingOn::Instruction => "ends when an operator runs `orchestrate trigger_update`",
+        WaitingOn::Step { .. } => "ends when the step succeeds, which is run again by itself",
     }
 }
 

@@ -11,14 +11,14 @@
 //! This file is long because the fixpoint and its proof by brute force are kept together.
 
 use crate::fleet::state::Fleet;
-use crate::fleet::verdict::{FleetVerdict, Running, Waiting};
+use crate::fleet::verdict::{FleetVerdict, Running};
 use catalog::View;
 use schema::health::{CheckStatus, Level};
 use schema::names::{HostName, ServiceName};
-use schema::records::{FailingCheck, Wait};
+use schema::records::{FailingCheck, Report, Wait};
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
-use schema::verdict::WaitingOn;
+use schema::verdict::{HostVerdict, WaitingOn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -72,6 +72,24 @@ impl Member {
 pub enum Root {
     /// No host has the service.
     NoProvider(ServiceName),
+    /// Fewer hosts have the service than the need says, and it works on each of them.
+    TooFew {
+        /// The service.
+        service: ServiceName,
+        /// Number of hosts that have it.
+        have: u32,
+        /// Number of hosts that are needed.
+        need: u32,
+    },
+    /// There are enough instances, and the probe from the host that waits fails.
+    Unreachable {
+        /// The service.
+        service: ServiceName,
+        /// The name of the host that waits.
+        from: HostName,
+    },
+    /// There are enough instances by now. The host that waits has not reported it yet.
+    Met(ServiceName),
     /// A host that has the service is stuck.
     Stuck {
         /// The service that the host has.
@@ -109,6 +127,12 @@ impl fmt::Display for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoProvider(service) => write!(f, "no host has {service}"),
+            Self::TooFew { service, have, need } => {
+                let hosts = if *have == 1 { "host has" } else { "hosts have" };
+                write!(f, "only {have} {hosts} {service}, {need} are needed")
+            }
+            Self::Unreachable { service, from } => write!(f, "the probe of {service} from {from} fails"),
+            Self::Met(service) => write!(f, "there is enough of {service} by now"),
             Self::Stuck { service, host, why } => write!(f, "{service} on {host}: {why}"),
             Self::NotFunctional { service, host, health_text, check } => {
                 write!(f, "{service} on {host} is {health_text}")?;
@@ -167,6 +191,17 @@ pub struct WaitGraph<'a> {
     supply: Supply,
 }
 
+/// Returns the unmet needs that a host reports.
+fn needs_of(report: Option<&Report>) -> Vec<Wait> {
+    let Some(report) = report else { return Vec::new() };
+    match &report.verdict {
+        HostVerdict::Waiting { on: WaitingOn::Service(wait) } if report.waits.is_empty() => {
+            vec![wait.clone()]
+        }
+        _ => report.waits.clone(),
+    }
+}
+
 impl<'a> WaitGraph<'a> {
     /// Builds the graph from the hosts of a fleet and the catalog of the same revision.
     pub fn of(fleet: &Fleet, view: &'a View, now: EpochSeconds) -> Self {
@@ -175,10 +210,8 @@ impl<'a> WaitGraph<'a> {
             let verdict = &fleet.verdicts()[host];
             let prospect = match verdict {
                 FleetVerdict::Ok => Prospect::Settled,
-                FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(wait))) => {
-                    let waits = report.map(|r| r.waits.clone()).unwrap_or_default();
-                    Prospect::Waits(if waits.is_empty() { vec![wait.clone()] } else { waits })
-                }
+                // Hosts in a deadlock wait too.
+                verdict if verdict.waits_for_services() => Prospect::Waits(needs_of(report)),
                 FleetVerdict::Lost { seen, last_report } => {
                     let is_recent = last_report.is_some_and(|at| now.0.saturating_sub(at.0) < GRACE_SECONDS);
                     if !*seen || is_recent {
@@ -307,40 +340,58 @@ impl<'a> WaitGraph<'a> {
         supply
     }
 
-    /// Returns the first need of a host that is not met now, or else its first need, with the
-    /// current number of instances.
-    fn first_wait(&self, host: &HostName) -> Option<Wait> {
-        let Prospect::Waits(waits) = &self.members.get(host)?.prospect else { return None };
-        let now = |wait: &Wait| Wait {
-            have: u32::try_from(self.view.count(&wait.service, wait.level)).unwrap_or(u32::MAX),
-            ..wait.clone()
+    /// Returns the needs of a host that are not met now, or else its first need, with the current number of
+    /// instances.
+    fn open_needs(&self, host: &HostName) -> Vec<Wait> {
+        let Some(Prospect::Waits(waits)) = self.members.get(host).map(|member| &member.prospect) else {
+            return Vec::new();
         };
-        let open = waits.iter().map(now).find(|wait| wait.have < wait.need);
-        open.or_else(|| waits.first().map(now))
+        let now = |wait: &Wait| Wait { have: self.count(wait), ..wait.clone() };
+        let open: Vec<Wait> = waits.iter().map(now).filter(|wait| wait.have < wait.need).collect();
+        if open.is_empty() { waits.first().map(now).into_iter().collect() } else { open }
     }
 
-    /// Returns the chain from a waiting host to the root cause; `None` if the host does not wait
-    /// for a service.
-    pub fn chain(&self, host: &HostName) -> Option<Chain> {
-        if let Some(chain) = self.deadlock(host) {
-            return Some(chain);
-        }
-        let mut links: Vec<(HostName, Wait)> = Vec::new();
-        let mut at = host.clone();
-        while let Some(wait) = self.first_wait(&at) {
+    /// Returns the number of instances that count for a need.
+    fn count(&self, wait: &Wait) -> u32 {
+        u32::try_from(self.view.count(&wait.service, wait.level)).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the chains from a waiting host to the root causes, one for each of its needs that is not met;
+    /// none if the host does not wait for a service.
+    pub fn chains(&self, host: &HostName) -> Vec<Chain> {
+        let deadlock = self.deadlock(host);
+        let explained =
+            deadlock.as_ref().and_then(|chain| chain.links.first()).map(|(_, wait)| wait.service.clone());
+        let rest = self.open_needs(host).into_iter().filter(|wait| Some(&wait.service) != explained.as_ref());
+        let rest: Vec<Chain> = rest.map(|wait| self.chain_of(host, wait)).collect();
+        deadlock.into_iter().chain(rest).collect()
+    }
+
+    /// Follows a need of a host to its root cause.
+    fn chain_of(&self, host: &HostName, need: Wait) -> Chain {
+        let (mut at, mut wait, mut links) = (host.clone(), need, Vec::new());
+        loop {
             links.push((at.clone(), wait.clone()));
-            match self.provider(&wait, &links) {
-                Ok(next) => at = next,
-                Err(root) => return Some(Chain { links, root }),
-            }
+            let next = match self.provider(&at, &wait, &links) {
+                Ok(next) => next,
+                Err(root) => return Chain { links, root },
+            };
+            let Some(need) = self.open_needs(&next).into_iter().next() else {
+                let (service, what) = (wait.service, "waits for a service".into());
+                return Chain { links, root: Root::Open { service, host: next, what } };
+            };
+            (at, wait) = (next, need);
         }
-        None
     }
 
     /// Returns the next host of the chain, or the root cause. A stuck host explains more than a
     /// waiting host, and a waiting host more than a host in motion.
-    fn provider(&self, wait: &Wait, links: &[(HostName, Wait)]) -> Result<HostName, Root> {
+    fn provider(&self, from: &HostName, wait: &Wait, links: &[(HostName, Wait)]) -> Result<HostName, Root> {
         let service = || wait.service.clone();
+        if wait.have >= wait.need {
+            let unreachable = Root::Unreachable { service: service(), from: from.clone() };
+            return Err(if wait.unreachable { unreachable } else { Root::Met(service()) });
+        }
         let lacking: Vec<(&HostName, &'static str)> = self
             .view
             .service(&wait.service)
@@ -373,6 +424,9 @@ impl<'a> WaitGraph<'a> {
                 let member = self.members.get(*host);
                 let check = member.and_then(|member| member.why_critical(&wait.service));
                 Err(Root::NotFunctional { service: service(), host: (*host).clone(), health_text, check })
+            }
+            None if wait.have > 0 => {
+                Err(Root::TooFew { service: service(), have: wait.have, need: wait.need })
             }
             None => Err(Root::NoProvider(service())),
         }
@@ -416,7 +470,7 @@ impl<'a> WaitGraph<'a> {
                 let next = providers.iter().find(|(host, i)| !i.is_at(wait.level) && never(host))?;
                 Some((wait.clone(), next.0.clone()))
             })?;
-            let have = u32::try_from(self.view.count(&wait.service, wait.level)).unwrap_or(u32::MAX);
+            let have = self.count(&wait);
             links.push((at, Wait { have, ..wait }));
             at = next;
         }
@@ -426,25 +480,28 @@ impl<'a> WaitGraph<'a> {
     pub fn roots(&self) -> BTreeMap<Root, BTreeSet<HostName>> {
         let mut roots: BTreeMap<Root, BTreeSet<HostName>> = BTreeMap::new();
         for (host, _) in self.waiting() {
-            let Some(chain) = self.chain(host) else { continue };
-            roots.entry(canonical(chain.root)).or_default().insert(host.clone());
+            for chain in self.chains(host) {
+                roots.entry(chain.root.canonical()).or_default().insert(host.clone());
+            }
         }
         roots
     }
 }
 
-/// Rotates a loop so that it begins with its first host by name, wherever it was found.
-fn canonical(root: Root) -> Root {
-    let Root::Loop(mut hosts) = root else { return root };
-    let first = hosts.iter().enumerate().min_by_key(|(_, (host, _))| host.clone()).map_or(0, |(at, _)| at);
-    hosts.rotate_left(first);
-    Root::Loop(hosts)
+impl Root {
+    /// Rotates a loop so that it begins with its first host by name, wherever it was found.
+    pub fn canonical(self) -> Self {
+        let Self::Loop(mut hosts) = self else { return self };
+        let first =
+            hosts.iter().enumerate().min_by_key(|(_, (host, _))| host.clone()).map_or(0, |(at, _)| at);
+        hosts.rotate_left(first);
+        Self::Loop(hosts)
+    }
 }
 
 impl Fleet {
     /// Finds hosts that are in a deadlock or wait for one. From then on their verdict is blocked.
     pub fn find_deadlocks(&mut self, view: &View, now: EpochSeconds) {
-        // Hosts in a deadlock wait too.
         self.set_deadlocks(BTreeMap::new());
         let graph = WaitGraph::of(self, view, now);
         let found = graph.waiting().filter_map(|(host, _)| {
@@ -517,12 +574,12 @@ mod tests {
     fn check(hosts: &[(&str, &str, Option<Health>, Prospect)], waiting_host: &str, expected: &str) {
         let (members, view) = scene(hosts);
         let graph = WaitGraph::new(members, &view);
-        let chain = graph.chain(&host(waiting_host));
-        let described = chain.map(|c| {
+        let described = graph.chains(&host(waiting_host)).into_iter().map(|c| {
             let links: Vec<String> = c.links.iter().map(|(h, w)| format!("{h} for {}", w.service)).collect();
             format!("{}; {}", links.join(", "), c.root)
         });
-        assert_eq!(described.as_deref().unwrap_or("none"), expected);
+        let described: Vec<String> = described.collect();
+        assert_eq!(if described.is_empty() { "none".into() } else { described.join(" | ") }, expected);
     }
 
     #[test]
@@ -552,6 +609,43 @@ mod tests {
     }
 
     #[test]
+    fn each_missing_service_of_a_host_has_its_root() {
+        let lb = |needs: &[&str]| ("lb", "lb", BAD, waits(needs));
+        let settled = |name: &'static str, has: &'static str, health| (name, has, health, Prospect::Settled);
+        check(
+            &[lb(&["c 2 addressable apply"]), settled("c1", "c", GOOD)],
+            "lb",
+            "lb for c; only 1 host has c, 2 are needed",
+        );
+        check(
+            &[
+                lb(&["c 2 functional apply", "d 1 functional apply", "e 1 functional apply"]),
+                settled("e1", "e", BAD),
+            ],
+            "lb",
+            "lb for c; no host has c | lb for d; no host has d | lb for e; e on e1 is critical",
+        );
+        // What is met by now has no root that keeps the host.
+        check(
+            &[lb(&["c 1 functional apply", "d 1 functional apply"]), settled("c1", "c", GOOD)],
+            "lb",
+            "lb for d; no host has d",
+        );
+        check(
+            &[lb(&["c 1 functional apply"]), settled("c1", "c", GOOD)],
+            "lb",
+            "lb for c; there is enough of c by now",
+        );
+        let mut unreachable = wait("c 1 functional apply");
+        unreachable.unreachable = true;
+        check(
+            &[("lb", "lb", BAD, Prospect::Waits(vec![unreachable])), settled("c1", "c", GOOD)],
+            "lb",
+            "lb for c; the probe of c from lb fails",
+        );
+    }
+
+    #[test]
     fn a_root_names_the_check_that_fails_and_its_last_line() {
         let check = |failing: &[(&str, &str, CheckStatus, &str)], expected: &str| {
             let (mut members, view) = scene(&[
@@ -565,8 +659,8 @@ mod tests {
                 line: (*line).into(),
             });
             members.get_mut(&host("db1")).unwrap().failing = failing.collect();
-            let chain = WaitGraph::new(members, &view).chain(&host("web1")).unwrap();
-            assert_eq!(chain.root.to_string(), expected);
+            let chains = WaitGraph::new(members, &view).chains(&host("web1"));
+            assert_eq!(chains[0].root.to_string(), expected);
         };
         use CheckStatus::{Critical, Warning};
         check(&[], "mysql on db1 is critical");
@@ -736,7 +830,7 @@ mod tests {
                     prop_assert!(!ring.is_empty());
                     prop_assert!(ring.iter().all(|(host, _)| !graph.possible.contains(host)));
                 }
-                let _ = graph.chain(name);
+                let _ = graph.chains(name);
             }
         }
     }

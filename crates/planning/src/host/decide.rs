@@ -7,7 +7,7 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
-use crate::host::next_attempt::{place_in_window, suspect_again, turn_of};
+use crate::host::next_attempt::{repair_due, suspect_again, turn_of};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
@@ -622,7 +622,7 @@ impl Decider<'_> {
         if !self.is_settled_at(&target.version) {
             return self.begin(target, Reason::NewInstruction);
         }
-        if let Some(due) = self.repair_due() {
+        if let Some(due) = repair_due(self.state, self.policy, self.now.boot) {
             if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
                 let begin = self.begin_attempt(target, AttemptCause::Repair);
                 return act(Phase::Start, Reason::Repair, begin);
@@ -630,20 +630,6 @@ impl Decider<'_> {
             return self.idle_cycle(Reason::SomethingFailed, Some(due));
         }
         self.idle_cycle(Reason::Settled, None)
-    }
-
-    /// Returns when a proven version whose validation fails without a break is applied again, if
-    /// the budget of the day allows it. The time differs between hosts, so that a broken shared
-    /// service does not make all of them reinstall together.
-    fn repair_due(&self) -> Option<BootMillis> {
-        let failing_since = self.state.validation.as_ref()?.failing_since?;
-        let day = Duration::from_secs(24 * 60 * 60);
-        let recent = self.state.repairs.iter().filter(|at| self.now.boot.since(**at) < day).count();
-        if recent >= self.policy.reapply_per_day as usize {
-            return None;
-        }
-        let place = place_in_window(self.state.host.as_str(), 0);
-        Some(failing_since.plus(self.policy.reapply_after.mul_f64(1.0 + place)))
     }
 
     /// Plans what a host does while no attempt can go on: it validates the version that it has

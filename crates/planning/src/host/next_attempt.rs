@@ -1,4 +1,4 @@
-//! When a host tries again after a failed attempt.
+//! When a host tries again after a failed attempt, or applies a version again whose validation fails.
 
 use crate::host::input::{Addressable, Desired};
 use crate::host::state::{Attempt, HostState};
@@ -8,6 +8,7 @@ use schema::instruction::Instruction;
 use schema::names::HostName;
 use schema::plan::Reason;
 use schema::time::BootMillis;
+use std::time::Duration;
 
 /// Returns the place of a host in the window over which hosts spread, from 0 to 1. It is always the
 /// same for the same `revision` (of an instruction or of the catalog), and differs for the next
@@ -22,19 +23,35 @@ pub(super) fn turn_of(host: &HostName, target: &Instruction, desired: &Desired) 
     desired.target_since.plus(desired.policy.spread_window.mul_f64(place))
 }
 
-/// Returns when the next attempt begins after a failed one; `None` if none is scheduled.
+/// Returns when the next attempt begins after a failed one, or the repair of a version that is proven no more;
+/// `None` if none is scheduled.
 pub(super) fn next_attempt(
     state: &HostState,
     policy: &Policy,
     addressable: Option<Addressable>,
+    now: BootMillis,
 ) -> Option<BootMillis> {
-    let attempt = state.attempt.as_ref()?;
+    let Some(attempt) = &state.attempt else { return repair_due(state, policy, now) };
     let end = attempt.ended.as_ref()?;
     if state.is_suspect(policy) {
         suspect_again(attempt, policy, addressable, state.host.as_str()).map(|(due, _)| due)
     } else {
         Some(end.next_at)
     }
+}
+
+/// Returns when a proven version whose validation fails without a break is applied again, if
+/// the budget of the day allows it. The time differs between hosts, so that a broken shared
+/// service does not make all of them reinstall together.
+pub(super) fn repair_due(state: &HostState, policy: &Policy, now: BootMillis) -> Option<BootMillis> {
+    let failing_since = state.validation.as_ref()?.failing_since?;
+    let day = Duration::from_secs(24 * 60 * 60);
+    let recent = state.repairs.iter().filter(|at| now.since(**at) < day).count();
+    if recent >= policy.reapply_per_day as usize {
+        return None;
+    }
+    let place = place_in_window(state.host.as_str(), 0);
+    Some(failing_since.plus(policy.reapply_after.mul_f64(1.0 + place)))
 }
 
 /// Returns when and why a suspect host tries a failed apply again, or an attempt that ended before its

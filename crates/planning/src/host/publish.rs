@@ -110,7 +110,7 @@ fn next_attempt_at(
         (HostVerdict::Waiting { on: WaitingOn::Spread }, Target::Known(target)) => {
             Some(turn_of(&state.host, target, desired))
         }
-        _ => next_attempt(state, desired.policy, observed.addressable),
+        _ => next_attempt(state, desired.policy, observed.addressable, now.boot),
     };
     // One that is due and does not begin is held by something else.
     at.filter(|at| *at > now.boot).map(|at| wall_time(at, now))

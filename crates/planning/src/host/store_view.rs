@@ -8,7 +8,7 @@ use schema::followed::{FollowedKeys, Scope};
 use schema::freeze::FreezeScope;
 use schema::instruction::Epoch;
 use schema::keys::{Key, StatusState};
-use schema::names::{HostName, StatusType, Version};
+use schema::names::{HostName, Role, StatusType, Version};
 use schema::order::InstructionOrder;
 use schema::records::{RosterEntry, StatusRecord, StoreIdentity};
 use schema::store_marks::{Regress, store_seen};
@@ -100,6 +100,26 @@ pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
     let entry = followed.keys.get(&Key::Host(host.clone())).filter(|_| has_brakes(followed))?;
     let error = codec::read::<RosterEntry>(&entry.value).err()?;
     Some(format!("the roster entry of the host cannot be read: {error}"))
+}
+
+/// Returns what differs between the role and the group in the settings and those on the roster, in words. Steps get
+/// the role of the settings; limits, stages and freezes count that of the roster.
+pub fn roster_difference(
+    followed: &FollowedKeys,
+    host: &HostName,
+    (role, group): (Option<&Role>, Option<&Role>),
+) -> Option<String> {
+    let roster = roster(followed, host)?;
+    let pairs = [("role", role, roster.role.as_ref()), ("group", group, roster.group.as_ref())];
+    let (what, ours, theirs) =
+        pairs.into_iter().find(|(_, ours, theirs)| ours.is_some() && ours != theirs)?;
+    let said = |name: Option<&Role>| name.map_or("none".to_owned(), ToString::to_string);
+    Some(format!(
+        "the {what} in the settings is {}, the {what} on the roster is {}: change the settings, or run `orchestrate hosts add {host} --{what} {}`",
+        said(ours),
+        said(theirs),
+        said(ours)
+    ))
 }
 
 /// True if freezes or a rollout policy may stand in the store.

@@ -83,6 +83,7 @@ impl Situation {
                 reason: failed.reason.clone(),
                 cause: failed.cause.clone(),
             }),
+            line: None,
             bundle: None,
         });
         let found: Vec<FoundFailure> = found.collect();

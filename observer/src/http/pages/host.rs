@@ -31,28 +31,15 @@ impl HostPage {
         let view = fleet::host_view(seen, host)?;
         Ok(Self { facts: facts(&view, seen), commands: commands(&view), tables: tables(&view, seen), view })
     }
-
-    /// Returns the hosts from this one to the root cause, each with what it waits for.
-    fn chain(&self) -> Vec<(&HostName, &str)> {
-        let links = self.view.waits.iter().flat_map(|waits| &waits.chain);
-        links.map(|link| (&link.host, link.text.as_str())).collect()
-    }
-
-    fn root(&self) -> Option<String> {
-        self.view.waits.as_ref()?.root.as_ref().map(ToString::to_string)
-    }
 }
 
 fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
     let time = |at: Option<schema::time::EpochSeconds>| Some(Cell::Time(rfc3339(at?)?));
     let text = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Cell::text);
-    let roster = seen.fleet().hosts().get(&view.host).and_then(|facts| facts.roster.as_ref());
     let listed: Vec<&str> = view.listed_under.iter().map(|version| version.as_str()).collect();
     let claims = view.rollout.claims.iter();
     let claims: Vec<String> =
         claims.map(|claim| format!("{} number {}", claim.limit, claim.number)).collect();
-    let labels = roster.iter().flat_map(|entry| &entry.labels);
-    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value}")).collect();
     let found = [
         ("Held back by", text(view.rollout.held_back_by.clone())),
         ("Held until", time(view.rollout.held_until)),
@@ -65,9 +52,10 @@ fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
         ("Listed under", text(Some(if listed.is_empty() { "nothing".into() } else { listed.join(", ") }))),
         ("Phase", text(view.phase.map(|phase| phase.to_string()))),
         ("Agent", text(Some(view.agent_text()))),
-        ("Role", text(roster.and_then(|entry| entry.role.as_ref()).map(ToString::to_string))),
-        ("Group", text(roster.and_then(|entry| entry.group.as_ref()).map(ToString::to_string))),
-        ("Labels", text(Some(labels.join(", ")))),
+        ("Addresses", text(Some(view.addresses.join(", ")))),
+        ("Role", text(view.role.as_ref().map(ToString::to_string))),
+        ("Group", text(view.group.as_ref().map(ToString::to_string))),
+        ("Labels", text(Some(view.labels_text()))),
         ("Reported", time(view.reported_at)),
         ("Bundle", text(view.bundle.clone())),
         ("Machine", text(view.machine.as_ref().map(ToString::to_string))),

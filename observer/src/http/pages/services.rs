@@ -54,7 +54,9 @@ impl ServicesPage {
         );
         let line = |found: &WaitingFor| {
             let first = found.hosts.first().cloned();
-            let chain = first.iter().flat_map(|host| HostWaits::chain_of(host, &graph));
+            let chains = first.iter().flat_map(|host| HostWaits::all(host, &graph));
+            let of_root = |waits: &HostWaits| waits.root.clone().canonical() == found.root;
+            let chain = chains.filter(of_root).take(1).flat_map(|waits| waits.chain);
             let chain = chain.map(|link| (link.host, link.text));
             RootLine {
                 text: found.root.to_string(),

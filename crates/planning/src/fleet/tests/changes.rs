@@ -145,7 +145,11 @@ proptest! {
             prop_assert_eq!(&following, &anew, "after {} {:?}", key, value);
             let is_in_loop =
                 |v: &FleetVerdict| matches!(v, FleetVerdict::Blocked(Blocked::Deadlock(_)));
-            loops += usize::from(following.verdicts().values().any(is_in_loop));
+            let has_loop = following.verdicts().values().any(is_in_loop);
+            loops += usize::from(has_loop);
+            // What is blocked by a loop is still explained by it.
+            let roots = WaitGraph::of(&following, &view, now).roots();
+            prop_assert!(!has_loop || roots.keys().any(|root| matches!(root, Root::Loop(_))), "{:?}", roots);
         }
         prop_assert!(loops > 0, "the first changes make a loop");
     }

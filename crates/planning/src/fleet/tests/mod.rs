@@ -239,16 +239,20 @@ fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
 }
 
 #[test]
-fn the_hint_about_a_suspect_host_names_what_its_failed_step_can_do() {
-    let check = |phase: StepPhase, expected: &str| {
+fn the_hint_about_a_failed_host_names_what_ends_the_failure() {
+    let check = |phase: StepPhase, suspect: bool, expected: &str| {
         let failure = Failure::of(phase, StepName::new("s").unwrap(), StepEnd::Exited { code: 1 });
-        let failed = HostFailure { version: Some(version("v2")), failure, suspect: true };
+        let failed = HostFailure { version: Some(version("v2")), failure, suspect };
         let hint = FleetVerdict::Failed(FailedBy::Report(failed)).hint();
         assert!(hint.starts_with(expected), "{phase:?}: {hint}");
     };
-    check(StepPhase::Validate, "its validation passes; a new instruction");
-    check(StepPhase::Apply, "its next attempt succeeds; a new instruction");
-    check(StepPhase::Prefetch, "its next attempt succeeds; a new instruction");
+    for suspect in [false, true] {
+        check(StepPhase::Validate, suspect, "ends when the step succeeds, which is run again by itself;");
+        check(StepPhase::Converge, suspect, "ends when the step succeeds, which is run again by itself;");
+    }
+    check(StepPhase::Apply, false, "ends when an attempt succeeds; `orchestrate retry`");
+    check(StepPhase::Apply, true, "ends when an attempt succeeds; a new instruction");
+    check(StepPhase::Prefetch, true, "ends when an attempt succeeds; a new instruction");
 }
 
 #[test]
@@ -392,6 +396,14 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetState::Failing);
     check(&settled(idle, &of_host), &disk, FleetState::Failing);
     check(&settled(idle, &[(None, "disk", Warning)]), &[], FleetState::Settled);
+    let in_warning = |facts: &[(String, String)]| {
+        let found = fleet(target(), facts).warning_services().into_iter();
+        found.map(|found| format!("{}: {}", found.check, found.output())).collect::<Vec<_>>()
+    };
+    assert_eq!(in_warning(&settled(idle, &[(None, "disk", Warning)])), ["disk: disk said no"]);
+    let slow = and(settled(idle, &[(Some("db"), "tcp", Warning)]), &[health("warning")]);
+    assert_eq!(in_warning(&slow), ["db: tcp said no"]);
+    check(&slow, &[], FleetState::Settled);
     // The host is updating.
     check(&and(settled(apply, &of_db), &[health("critical")]), &[], FleetState::Settled);
     check(&settled(apply, &of_host), &[], FleetState::Settled);
@@ -513,6 +525,7 @@ proptest! {
             let verdict = &verdicts[host];
             prop_assert_eq!(verdict.message().is_empty(), *verdict == FleetVerdict::Ok);
             prop_assert_eq!(verdict.hint().is_empty(), *verdict == FleetVerdict::Ok);
+            prop_assert!(verdict.hint().is_empty() || verdict.hint().starts_with("ends when "));
             // The verdict ok requires that the host is listed under the target and nothing else.
             if *verdict == FleetVerdict::Ok {
                 prop_assert_eq!(host_facts.listed.iter().map(Version::as_str).collect::<Vec<_>>(), vec!["v2"]);

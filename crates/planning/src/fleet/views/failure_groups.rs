@@ -20,7 +20,8 @@ pub struct FailureGroup {
     pub check: String,
     /// The reason of the first host.
     pub reason: Option<String>,
-    /// The line of the output that says why, without names, addresses and numbers.
+    /// The line of the output that says why, without names, addresses and numbers; of a service the last line that
+    /// the check on the first host printed.
     pub cause: Option<String>,
     /// Number of hosts.
     pub host_count: usize,
@@ -44,7 +45,7 @@ impl FailureGroups {
     pub fn new<'a>(failures: impl IntoIterator<Item = &'a FoundFailure>) -> Self {
         let mut groups: BTreeMap<(Option<Fingerprint>, String, Option<String>), FailureGroup> =
             BTreeMap::new();
-        for FoundFailure { host, check, record, bundle } in failures {
+        for FoundFailure { host, check, record, line, bundle } in failures {
             let record = record.as_ref();
             let (check, cause) = (check.to_string(), record.and_then(|record| record.cause.as_ref()));
             let reason = record.map(|record| record.reason.clone());
@@ -56,7 +57,12 @@ impl FailureGroups {
                     fingerprint,
                     check,
                     reason,
-                    cause: cause.map(|cause| cause.line.clone()).filter(|line| !line.is_empty()),
+                    // The output of a service differs between hosts and runs, so it tells no groups apart.
+                    cause: cause
+                        .map(|cause| &cause.line)
+                        .or(line.as_ref())
+                        .filter(|line| !line.is_empty())
+                        .cloned(),
                     host_count: 0,
                     hosts: Vec::new(),
                     bundle: bundle.clone(),
@@ -125,7 +131,7 @@ mod tests {
 
     fn found(host: &str, check: &str) -> FoundFailure {
         let check = FailedCheck::Down(check.into());
-        FoundFailure { host: HostName::new(host).unwrap(), check, record: None, bundle: None }
+        FoundFailure::without_record(HostName::new(host).unwrap(), check, None)
     }
 
     fn failed(host: &str, check: &str, reason: &str, cause: Option<(&str, &str)>) -> FoundFailure {

@@ -4,7 +4,6 @@ use super::failure_groups::FailureGroups;
 use super::found_failure::{FailedCheck, FoundFailure};
 use crate::fleet::bundles::NewestBundles;
 use crate::fleet::facts::HostFacts;
-use crate::fleet::services::FailedService;
 use crate::fleet::state::Fleet;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType};
@@ -20,7 +19,7 @@ pub fn known_types() -> [StatusType; 3] {
 pub struct FailuresView {
     /// What failed.
     pub failures: Vec<FoundFailure>,
-    /// The results that are pending; empty if they are not wanted.
+    /// The results that are pending, and the services and checks in warning; empty if they are not wanted.
     pub warnings: Vec<FoundFailure>,
     /// The failures by cause, if they are wanted so.
     pub groups: Option<FailureGroups>,
@@ -34,7 +33,7 @@ impl FailuresView {
         let bundles = NewestBundles::of(fleet);
         let mut failures = results(fleet, StatusState::Failed, &bundles);
         for (host, facts) in fleet.hosts().iter().chain(fleet.others()) {
-            let found = |check| FoundFailure { host: host.clone(), check, record: None, bundle: None };
+            let found = |check| FoundFailure::without_record(host.clone(), check, None);
             let is_lost = facts.roster.is_some() && !facts.is_decommissioned();
             if is_lost && facts.live.is_none() && facts.listed.is_empty() {
                 failures.push(found(FailedCheck::Liveness));
@@ -42,15 +41,10 @@ impl FailuresView {
             let stale = known_types().into_iter().filter(|kind| is_stale(kind, facts));
             failures.extend(stale.map(|kind| found(FailedCheck::Stale(kind))));
         }
-        let down = |FailedService { host, check, .. }| FoundFailure {
-            host,
-            check: FailedCheck::Down(check),
-            record: None,
-            bundle: None,
-        };
-        failures.extend(fleet.failed_services().into_iter().map(down));
+        failures.extend(fleet.failed_services().into_iter().map(FoundFailure::from));
         failures.sort_by(|a, b| (&a.host, &a.check).cmp(&(&b.host, &b.check)));
         let mut warnings = results(fleet, StatusState::Pending, &bundles);
+        warnings.extend(fleet.warning_services().into_iter().map(FoundFailure::from));
         warnings.sort_by(|a, b| (&a.host, &a.check).cmp(&(&b.host, &b.check)));
         Self { groups: Some(FailureGroups::new(&failures)), failures, warnings, revision }
     }

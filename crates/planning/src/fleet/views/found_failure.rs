@@ -1,6 +1,7 @@
 //! A host and a check that it fails.
 
 use crate::fleet::bundles::{BundleFields, NewestBundles, UploadedBundle};
+use crate::fleet::services::FailedService;
 use crate::text::rfc3339;
 use schema::names::{Fingerprint, HostName, StatusType, Version};
 use schema::records::StatusRecord;
@@ -40,6 +41,8 @@ pub struct FoundFailure {
     pub check: FailedCheck,
     /// The result.
     pub record: Option<StatusRecord>,
+    /// The last line that the check of a service printed, if it is known.
+    pub line: Option<String>,
     /// The newest bundle of its cause, if a host uploaded one.
     pub bundle: Option<UploadedBundle>,
 }
@@ -53,7 +56,18 @@ impl FoundFailure {
     ) -> Self {
         let cause = record.as_ref().and_then(|record| record.cause.as_ref());
         let bundle = cause.and_then(|cause| bundles.of_cause(&cause.fingerprint)).cloned();
-        Self { host, check, record, bundle }
+        Self { host, check, record, line: None, bundle }
+    }
+
+    /// Returns a check that a host fails without a result.
+    pub fn without_record(host: HostName, check: FailedCheck, line: Option<String>) -> Self {
+        Self { host, check, record: None, line, bundle: None }
+    }
+}
+
+impl From<FailedService> for FoundFailure {
+    fn from(FailedService { host, check, line }: FailedService) -> Self {
+        Self::without_record(host, FailedCheck::Down(check), line)
     }
 }
 
@@ -72,7 +86,7 @@ impl Serialize for FoundFailure {
             #[serde(flatten)]
             bundle: BundleFields<'a>,
         }
-        let Self { host, check, record, bundle } = self;
+        let Self { host, check, record, line, bundle } = self;
         let record = record.as_ref();
         let cause = record.and_then(|record| record.cause.as_ref());
         let row = Row {
@@ -81,7 +95,7 @@ impl Serialize for FoundFailure {
             at: record.and_then(|record| rfc3339(record.at)),
             version: record.and_then(|record| record.version.as_ref()),
             exit_code: record.and_then(|record| record.code),
-            reason: record.map(|record| record.reason.as_str()).filter(|reason| !reason.is_empty()),
+            reason: record.map(|record| record.reason.as_str()).or(line.as_deref()).filter(|r| !r.is_empty()),
             fingerprint: cause.map(|cause| &cause.fingerprint),
             cause: cause.map(|cause| cause.line.as_str()).filter(|line| !line.is_empty()),
             bundle: BundleFields::of(bundle.as_ref()),

@@ -1,4 +1,4 @@
-//! One host: what it decided, what it waits for, and what would change that.
+//! One host: what it decided, what it waits for, and what ends that.
 
 use super::claim::HeldClaimView;
 use super::host_rollout::HostRollout;
@@ -14,13 +14,13 @@ use crate::fleet::state::Fleet;
 use crate::fleet::waits::{Chain, Root, WaitGraph};
 use crate::text::{Text, as_rfc3339, with_distance};
 use schema::health::Level;
-use schema::names::{HostName, ServiceName, Version};
+use schema::names::{HostName, Role, ServiceName, Version};
 use schema::plan::Phase;
 use schema::records::{ReportedTarget, Wait};
 use schema::time::EpochSeconds;
 use schema::verdict::VerdictKind;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,8 +31,16 @@ pub struct HostView {
     pub verdict: VerdictKind,
     /// The details of the verdict; `None` for ok.
     pub reason: Option<String>,
-    /// What would change the verdict; `None` for ok.
+    /// The condition that ends the verdict; `None` for ok.
     pub hint: Option<&'static str>,
+    /// The role on the roster.
+    pub role: Option<Role>,
+    /// The group on the roster.
+    pub group: Option<Role>,
+    /// The labels on the roster.
+    pub labels: BTreeMap<String, String>,
+    /// The IP addresses of the host, while its agent runs.
+    pub addresses: Vec<String>,
     /// The desired version of the fleet, if there is a valid one.
     pub desired: Option<DesiredVersion>,
     /// The instruction that the host decided on last.
@@ -77,8 +85,8 @@ pub struct HostView {
     /// How operators took the host, or services on it, out of use.
     #[serde(rename = "out_of_use")]
     pub maintenance: Vec<MaintenanceView>,
-    /// Why the host waits for services, if it does.
-    pub waits: Option<HostWaits>,
+    /// Why the host waits for services, one entry for each service that is missing.
+    pub waits: Vec<HostWaits>,
     /// What the limits of the rollout mean for the host.
     #[serde(flatten)]
     pub rollout: HostRollout,
@@ -99,14 +107,14 @@ pub struct PlannedAction {
     pub reason: String,
 }
 
-/// Why a host waits for services.
+/// Why a host waits for a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostWaits {
     /// The hosts from this one to the root cause, each with what it waits for.
     pub chain: Vec<Link>,
     /// The root cause.
-    #[serde(serialize_with = "root_as_text")]
-    pub root: Option<Root>,
+    #[serde(serialize_with = "as_text")]
+    pub root: Root,
     /// Number of hosts that wait because of the same root cause.
     pub host_count: usize,
 }
@@ -129,28 +137,15 @@ pub struct Link {
     pub text: String,
 }
 
-fn root_as_text<S: serde::Serializer>(root: &Option<Root>, serializer: S) -> Result<S::Ok, S::Error> {
-    match root {
-        Some(root) => as_text(root, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
 impl HostWaits {
-    /// Returns the hosts from this one to the root cause, each with what it waits for.
-    pub fn chain_of(host: &HostName, graph: &WaitGraph<'_>) -> Vec<Link> {
-        graph.chain(host).map(|chain| links(chain.links)).unwrap_or_default()
-    }
-
-    /// Returns why a host waits.
-    pub fn new(host: &HostName, graph: &WaitGraph<'_>) -> Self {
+    /// Returns why a host waits, one entry for each service that is missing.
+    pub fn all(host: &HostName, graph: &WaitGraph<'_>) -> Vec<Self> {
         let roots = graph.roots();
-        let host_count = roots.values().find(|hosts| hosts.contains(host)).map_or(1, BTreeSet::len);
-        let (chain, root) = match graph.chain(host) {
-            Some(Chain { links: found, root }) => (links(found), Some(root)),
-            None => (Vec::new(), None),
+        let of_chain = |Chain { links: found, root }: Chain| {
+            let host_count = roots.get(&root.clone().canonical()).map_or(1, BTreeSet::len);
+            Self { chain: links(found), root, host_count }
         };
-        Self { chain, root, host_count }
+        graph.chains(host).into_iter().map(of_chain).collect()
     }
 }
 
@@ -172,7 +167,7 @@ impl HostView {
     pub fn new(
         host: &HostName,
         fleet: &Fleet,
-        (waits, rollout): (Option<HostWaits>, HostRollout),
+        (waits, rollout): (Vec<HostWaits>, HostRollout),
         retry: Option<i64>,
         revision: i64,
     ) -> Option<Self> {
@@ -181,11 +176,17 @@ impl HostView {
         let report = facts.readable_report();
         let planned = report.iter().flat_map(|report| &report.plan.actions);
         let statuses = facts.statuses.iter();
+        let roster = facts.roster.clone().unwrap_or_default();
+        let claim = facts.live.as_ref().and_then(|claim| claim.as_ref().ok());
         Some(Self {
             host: host.clone(),
             verdict: verdict.kind(),
             reason: Some(verdict.message()).filter(|reason| !reason.is_empty()),
             hint: Some(verdict.hint()).filter(|hint| !hint.is_empty()),
+            role: roster.role,
+            group: roster.group,
+            labels: roster.labels,
+            addresses: claim.map(|claim| claim.addresses.clone()).unwrap_or_default(),
             desired: DesiredVersion::of(fleet.target()),
             decided_on: report.and_then(|report| report.target.clone()),
             installed: report.and_then(|report| report.installed.clone()),
@@ -228,6 +229,12 @@ impl HostView {
         })
     }
 
+    /// Returns the labels in words, as `rack=b2`.
+    pub fn labels_text(&self) -> String {
+        let labels: Vec<String> = self.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        labels.join(", ")
+    }
+
     /// Says whether its agent runs, and which version.
     pub fn agent_text(&self) -> String {
         match (self.live, &self.unreadable_claim, &self.agent_version) {
@@ -257,7 +264,7 @@ impl HostView {
         self.rollout.held_by.iter().for_each(|claim| add("held by", &claim.to_string()));
         let claim = |HeldClaimView { limit, number }: &HeldClaimView| format!("{limit} number {number}");
         add("claims", &self.rollout.claims.iter().map(claim).collect::<Vec<_>>().join(", "));
-        if let Some(HostWaits { chain, root: Some(root), host_count }) = &self.waits {
+        for HostWaits { chain, root, host_count } in &self.waits {
             chain.iter().for_each(|link| add("chain", &format!("{} waits for {}", link.host, link.text)));
             add("root", &root.to_string());
             if *host_count > 1 {
@@ -272,6 +279,10 @@ impl HostView {
         let listed: Vec<&str> = self.listed_under.iter().map(Version::as_str).collect();
         add("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
         add("agent", &self.agent_text());
+        add("addresses", &self.addresses.join(", "));
+        add("role", self.role.as_ref().map_or("", |role| role.as_str()));
+        add("group", self.group.as_ref().map_or("", |group| group.as_str()));
+        add("labels", &self.labels_text());
         add("phase", &self.phase.map(|phase| phase.to_string()).unwrap_or_default());
         let own =
             self.own_verdict.as_ref().filter(|own| own.verdict != self.verdict || own.reason != self.reason);

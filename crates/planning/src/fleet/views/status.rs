@@ -73,6 +73,8 @@ pub struct StatusView {
     pub rollout: Option<StatusRollout>,
     /// The services and host checks that fail without an explanation.
     pub down: Vec<FailedService>,
+    /// The services and checks of hosts that are in warning.
+    pub warnings: Vec<FailedService>,
     /// The services that their hosts define and do not publish.
     pub unpublished: Vec<UnpublishedOn>,
     /// What is wrong with the files and names of hosts.
@@ -231,6 +233,7 @@ impl StatusView {
             freezes: fleet.freezes().cloned().map(FreezeView).collect(),
             rollout: failures.map(|failures| StatusRollout { failures, to_go_seconds, outlook }),
             down,
+            warnings: fleet.warning_services(),
             unpublished: fleet
                 .unpublished()
                 .map(|(host, service)| UnpublishedOn { host: host.clone(), service: service.into() })
@@ -276,9 +279,10 @@ impl StatusView {
         if self.causes.iter().any(Cause::is_long) {
             text.line("`orchestrate hosts --verdict VERDICT --role ROLE` lists the hosts");
         }
-        let rows =
-            self.down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.output().into()]);
-        text.section_within(width, ["DOWN", "HOST", "OUTPUT"], rows);
+        let row =
+            |found: &FailedService| [found.check.clone(), found.host.to_string(), found.output().to_owned()];
+        text.section_within(width, ["DOWN", "HOST", "OUTPUT"], self.down.iter().map(row));
+        text.section_within(width, ["WARNING", "HOST", "OUTPUT"], self.warnings.iter().map(row));
         let row = |UnpublishedOn { host, service }: &UnpublishedOn| {
             [service.service.to_string(), host.to_string(), service.reason.clone()]
         };

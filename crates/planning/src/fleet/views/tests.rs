@@ -242,7 +242,8 @@ fn why_a_host_is_not_ok_is_said_once_with_what_comes_next() {
     ];
     let fleet = fleet(&facts);
     let host = HostName::new("a").unwrap();
-    let view = HostView::new(&host, &fleet, (None, HostRollout::default()), None, 30).expect("a member");
+    let view =
+        HostView::new(&host, &fleet, (Vec::new(), HostRollout::default()), None, 30).expect("a member");
     let text = view.text(EpochSeconds(1_060));
     let text = text.as_str();
     let lines = |name: &str| -> Vec<&str> {
@@ -281,7 +282,7 @@ fn lists_in_json_are_never_null() {
 
 fn host_view(facts: &[(&str, &str)]) -> HostView {
     let host = HostName::new("h").unwrap();
-    HostView::new(&host, &fleet(facts), (None, HostRollout::default()), None, 30).unwrap()
+    HostView::new(&host, &fleet(facts), (Vec::new(), HostRollout::default()), None, 30).unwrap()
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn a_host_without_an_agent_is_explained_by_listing_and_results() {
         "host:         h\n\
          verdict:      failed\n\
          reason:       puppet failed with code 6\n\
-         hint:         a later result of the same type that succeeds\n\
+         hint:         ends when a later result of the same type succeeds\n\
          desired:      v2 (revision 20)\n\
          listed under: v1\n\
          agent:        none\n\

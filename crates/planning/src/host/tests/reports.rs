@@ -59,6 +59,15 @@ fn the_report_has_the_time_of_the_next_attempt() {
     assert_eq!(world.verdict_str(), "suspect");
     let as_suspect = next(&mut world).expect("a time");
     assert!((1..=3_600).contains(&as_suspect), "{as_suspect}");
+    // A version whose validation fails after its proof is applied again.
+    let mut world = settled_at("1");
+    world.fails("http", 1);
+    world.pass(world.policy.validate_every * 2);
+    assert_eq!(world.verdict_str(), "failed");
+    let repair = next(&mut world).expect("a time");
+    let (at_least, validating) =
+        (world.policy.reapply_after.as_secs(), world.policy.validate_every.as_secs() * 2);
+    assert!((at_least - validating..=2 * at_least).contains(&repair.cast_unsigned()), "{repair}");
 }
 
 #[test]
