@@ -221,7 +221,9 @@ impl Decider<'_> {
         let is_disturbed = self.state.in_progress_version.is_some();
         let is_newer = self.state.disturbed_by < Some(attempt.instruction.order);
         let held = self.observed.published.as_ref().and_then(|published| published.claims.claims.as_ref());
-        let is_of_earlier_life = held.is_some_and(|held| held.instance != *self.observed.instance);
+        // A host that is listed is available, whoever else took claims in its name.
+        let is_of_earlier_life = self.state.listing().is_none()
+            && held.is_some_and(|held| held.instance != *self.observed.instance);
         match was_proven {
             false => Need::New,
             true if is_disturbed && is_newer => Need::Nothing,

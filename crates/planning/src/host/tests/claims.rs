@@ -1,6 +1,10 @@
 //! Limits and freezes: when a host takes, keeps and gives back claims.
 
 use super::*;
+use crate::rollout::RolloutView;
+use schema::keys::Key;
+use schema::records::{LimitClaim, ResolvedLimit, RolloutRecord};
+use schema::snapshot::{Entry, KeySnapshot};
 
 /// Makes the attempt one of a rollout whose hosts keep a claim for a minute after their proof.
 fn held_for_a_minute(world: &mut World) {
@@ -372,4 +376,60 @@ fn a_window_holds_no_host_that_is_disturbed() {
     world.trigger("3");
     world.settle();
     assert_eq!(world.published.listing, Some(version("3")));
+}
+
+/// Returns what keeps a host from starting under a limit of one for the fleet. It holds that number, which
+/// `instance` took, and another host holds one above the limit.
+fn obstacle_of_holder(instance: &str, is_listed: bool) -> Option<Reason> {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.advance();
+    world.brakes.refuse(&world.state, Obstacle::NotRead, 20, world.now.boot);
+    world.settle();
+    world.state.proof_holds = is_listed;
+    let instruction = world.state.attempt.as_ref().expect("an attempt").instruction.clone();
+    let (order, fleet) = (
+        instruction.order,
+        Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() },
+    );
+    let claim = |number| HeldClaim { limit: fleet.clone(), number, keep_failed: false };
+    let none = HostClaims::none(Token::new(instance).unwrap(), order, world.now.wall);
+    let claims = HostClaims { claims: vec![claim(0)], ..none };
+    world.published.claims = FoundClaims { claims: Some(claims), revision: 19 };
+    let limit = ResolvedLimit { by: LimitBy::Fleet, max: 1, values: BTreeMap::new(), keep_failed: None };
+    let record = RolloutRecord::new(instruction.version.clone(), EpochSeconds(1));
+    let record = RolloutRecord { limits: vec![limit], ..record };
+    let mut found = KeySnapshot { revision: 20, ..Default::default() };
+    let mut put = |key: Key, value: String| {
+        let entry =
+            Entry { value: value.into_bytes(), create_revision: 19, mod_revision: 19, lease: 0, version: 1 };
+        found.entries.insert(key.to_string(), entry);
+    };
+    put(Key::RolloutRecord(order), schema::codec::write(&record));
+    for (number, host) in [(0, "h1"), (7, "h2")] {
+        let claim = LimitClaim {
+            host: HostName::new(host).unwrap(),
+            instance: Token::new(instance).unwrap(),
+            rollout: order,
+            since: EpochSeconds(1),
+            purposes: Purpose::only_update(),
+        };
+        put(Key::Claim(fleet.clone(), number), schema::codec::write(&claim));
+    }
+    let view = RolloutView::new(&world.state.host, (order, &instruction.version), &found, world.now);
+    assert!(world.brakes.take(view));
+    let plan = world.decide().plan;
+    let first = plan.actions.first().map(|planned| &planned.action);
+    let starts = matches!(first, Some(Action::Do(Effect::CommitStart { .. })));
+    (!starts).then_some(plan.because)
+}
+
+#[test]
+fn an_available_host_starts_on_no_claims_that_another_machine_took_in_its_name() {
+    for instance in ["i", "clone"] {
+        let held = obstacle_of_holder(instance, true);
+        assert!(matches!(held, Some(Reason::Limited { .. })), "{instance}: {held:?}");
+    }
+    // Nobody knows what an earlier installation left behind: it goes on with the claims of that one.
+    assert_eq!(obstacle_of_holder("clone", false), None);
 }
