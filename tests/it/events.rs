@@ -1,6 +1,7 @@
 //! `events`: who did what, from the store and as it happens.
 
 use serde_json::Value;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::process::binary;
@@ -51,6 +52,34 @@ fn acts_and_changes_without_a_command_are_listed_in_order() {
     }
     let wrong = host.command(&["hosts", "add", "web2", "--by", "a\nb"], "");
     assert!(wrong.code == 64 && wrong.err.contains("without control characters"), "{wrong:?}");
+}
+
+#[test]
+fn a_clock_that_is_wrong_deletes_no_event_and_is_named() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("web1", &etcd.endpoints());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
+    let day = 24 * 3600 * 1000;
+    for age in [400, 90, 40] {
+        let event = r#"{"client":"ops1","verb":"values set","what":"/orchestrate/config/k"}"#;
+        store.put(&format!("/orchestrate/events/{:013}-abc{age}", now - age * day), event);
+    }
+    let result = host.command(&["values", "set", "k", "v"], "");
+    assert!(
+        result.code == 0 && result.err.contains("is 40d older than the clock of this machine"),
+        "{result:?}"
+    );
+    assert_eq!(store.list("/orchestrate/events/").len(), 4, "none is deleted");
+    let quiet = host.command(&["values", "set", "k", "w"], "");
+    assert!(quiet.code == 0 && !quiet.err.contains("clock"), "{quiet:?}");
+    store.put(
+        &format!("/orchestrate/events/{:013}-abcnew", now + 40 * day),
+        r#"{"client":"ops2","verb":"freeze","what":"x"}"#,
+    );
+    let behind = host.command(&["values", "set", "k", "x"], "");
+    assert!(behind.code == 0 && behind.err.contains("newer than the clock of this machine"), "{behind:?}");
+    assert_eq!(store.list("/orchestrate/events/").len(), 7, "none is deleted");
 }
 
 #[test]

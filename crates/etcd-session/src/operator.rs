@@ -3,12 +3,12 @@
 use crate::commit::Committed;
 use crate::error::{Class, StoreError};
 use crate::observer::RequestKind;
-use crate::read::range_end;
+use crate::read::{get_responses, range_end};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
-use etcd_client::{GetOptions, SortOrder, SortTarget};
+use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp};
 use schema::keys::{Key, Prefix};
-use schema::names::{EventId, HostName};
+use schema::names::HostName;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
@@ -38,7 +38,7 @@ fn has_brakes(found: &KeySnapshot) -> bool {
 }
 
 impl Session {
-    /// Reads the number of events and the oldest ones, for [`Act::log`]: those of operators, or those of a host.
+    /// Reads the number of events, the oldest ones and the newest one, for [`Act::log`]: those of operators, or those of a host.
     ///
     /// # Errors
     /// Returns the store's error.
@@ -58,24 +58,25 @@ impl Session {
             // Ids of events begin with a digit, and hosts have events of their own beside them.
             None => (self.full(Prefix::Events) + "0", (self.full(Prefix::Events) + ":").into_bytes()),
         };
-        let options = GetOptions::new()
-            .with_range(end)
-            .with_sort(SortTarget::Create, SortOrder::Ascend)
-            .with_limit(PAGE)
-            .with_keys_only();
-        let answer = self
-            .call((RequestKind::Read, "read the events"), Repeat::Freely, deadline, |mut client| {
-                let (from, options) = (from.clone(), options.clone());
-                async move { client.get(from, Some(options)).await }
-            })
-            .await?;
-        let oldest = answer.kvs().iter().filter_map(|kv| self.strip(kv.key()));
-        let id = |key: &str| match Key::parse(key) {
-            Ok(Key::Event(id) | Key::HostEvent(_, id)) => Some(id),
-            _ => None,
-        };
-        let oldest: Vec<EventId> = oldest.filter_map(id).take(EVENTS_TO_DELETE).collect();
-        Ok(EventLog { count: usize::try_from(answer.count()).unwrap_or(0), oldest })
+        let options = |order| GetOptions::new().with_range(end.clone()).with_sort(SortTarget::Create, order);
+        let oldest = options(SortOrder::Ascend).with_limit(PAGE).with_keys_only();
+        let newest = options(SortOrder::Descend).with_limit(PAGE).with_keys_only();
+        let gets = [TxnOp::get(from.clone(), Some(oldest)), TxnOp::get(from, Some(newest))];
+        let answer = self.commit_reads(&gets, deadline).await?;
+        let mut log = EventLog::default();
+        let (mut oldest, mut newest) = (Vec::new(), Vec::new());
+        for (read, got) in [&mut oldest, &mut newest].into_iter().zip(get_responses(&answer)) {
+            log.count = usize::try_from(got.count()).unwrap_or(0);
+            let keys = got.kvs().iter().filter_map(|kv| self.strip(kv.key()));
+            read.extend(keys.filter_map(|key| match Key::parse(key) {
+                Ok(Key::Event(id) | Key::HostEvent(_, id)) => Some(id),
+                _ => None,
+            }));
+        }
+        oldest.truncate(EVENTS_TO_DELETE);
+        log.oldest = oldest;
+        log.newest = newest.into_iter().next();
+        Ok(log)
     }
 
     /// Writes the desired version. After a lost answer it looks for the event of the act. The write

@@ -291,7 +291,11 @@ impl Session {
     }
 
     /// Commits a transaction that only reads.
-    async fn commit_reads(&self, gets: &[TxnOp], deadline: Deadline) -> Result<TxnResponse, StoreError> {
+    pub(crate) async fn commit_reads(
+        &self,
+        gets: &[TxnOp],
+        deadline: Deadline,
+    ) -> Result<TxnResponse, StoreError> {
         self.call((RequestKind::Read, "read"), Repeat::Freely, deadline, |client| {
             let gets = gets.to_vec();
             async move { key_values(&client).txn(Txn::new().and_then(gets)).await }
@@ -636,7 +640,7 @@ impl Listing<'_> {
 }
 
 /// Returns the responses to the reads of a transaction. The client copies them.
-fn get_responses(answer: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
+pub(crate) fn get_responses(answer: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
     answer.op_responses().into_iter().filter_map(|response| match response {
         TxnOpResponse::Get(got) => Some(got),
         _ => None,

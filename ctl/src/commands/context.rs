@@ -1,15 +1,16 @@
 //! The context in which verbs run, and the parsers of their arguments.
 
 use crate::exit::Failure;
+use crate::output::warn;
 use crate::settings::Settings;
 use etcd_session::{Class, Deadline, Session, StoreError, random_token};
 use schema::names::{EventId, HostName, ServiceName, Version};
-use schema::time::EpochSeconds;
+use schema::time::{EpochSeconds, format_duration};
 use schema::transaction::Transaction;
-use schema::writes::act::{Act, EventLog};
-use std::cell::RefCell;
+use schema::writes::act::{Act, ClockDoubt, EventLog};
+use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 
 /// Access to the store for one verb.
@@ -20,12 +21,14 @@ pub(super) struct Store<'a> {
     pub(super) deadline: Deadline,
     /// The events before the first act of the command, which are read while the verb reads what it changes.
     event_log: RefCell<Option<JoinHandle<Result<EventLog, StoreError>>>>,
+    /// True once the command has compared the clock of its machine with the newest event.
+    clock_is_said: Cell<bool>,
 }
 
 impl<'a> Store<'a> {
     /// Returns access to a store.
     pub(super) fn new(settings: &'a Settings, session: Session, deadline: Deadline) -> Self {
-        Self { settings, session, deadline, event_log: RefCell::default() }
+        Self { settings, session, deadline, event_log: RefCell::default(), clock_is_said: Cell::default() }
     }
 
     /// Returns the same access with the whole time of a command left.
@@ -61,19 +64,40 @@ impl<'a> Store<'a> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let Settings { author, session, host_name, .. } = self.settings;
-        Ok(Act {
+        let act = Act {
             store_user: session.user.as_ref().map(|(user, _)| user.clone()),
             host: author.host.clone(),
             client: format!("{host_name}, orchestrate {}", env!("CARGO_PKG_VERSION")),
             reason: reason.filter(|reason| !reason.is_empty()).map(str::to_owned),
             log,
             ..Act::new(EventId::of(millis, &random_token()), &author.name, verb)
-        })
+        };
+        if !self.clock_is_said.replace(true)
+            && let Some(doubt) = act.clock_doubt()
+        {
+            warn(&text_of(doubt));
+        }
+        Ok(act)
     }
 
     /// Commits a transaction that has no comparisons. Returns its revision.
     pub(super) async fn commit(&self, transaction: &Transaction) -> Result<i64, StoreError> {
         self.session.commit(transaction, self.deadline).await.map(|committed| committed.revision)
+    }
+}
+
+/// Says that the clock of this machine may be wrong.
+fn text_of(doubt: ClockDoubt) -> String {
+    let rounded = |by: Duration| format_duration(Duration::from_secs(by.as_secs()));
+    match doubt {
+        ClockDoubt::Behind(by) => format!(
+            "the newest event in the store is {} newer than the clock of this machine: one of two clocks is wrong",
+            rounded(by)
+        ),
+        ClockDoubt::Ahead(by) => format!(
+            "the newest event in the store is {} older than the clock of this machine: check the clock, unless no operator acted since",
+            rounded(by)
+        ),
     }
 }
 

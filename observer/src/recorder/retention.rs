@@ -34,18 +34,38 @@ pub(super) struct Tidying {
 }
 
 impl Bounds {
-    /// Returns the time before which segments are old, in milliseconds since 1970.
-    pub(super) fn oldest(&self, now: i64) -> i64 {
-        now.saturating_sub(i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX))
+    /// Returns the time before which segments are old, in milliseconds since 1970. `own` are all segments of the recorder.
+    ///
+    /// A clock that leaps ahead would make all of them old at once. So the time does not pass faster than segments are
+    /// written: one that is [`LEAP_SEGMENTS`] back is at most [`LEAP`] old.
+    pub(super) fn oldest<'a>(&self, own: impl Iterator<Item = &'a SegmentName>, now: i64) -> i64 {
+        let mut begun: Vec<i64> = own.map(|name| name.begun).collect();
+        begun.sort_unstable();
+        let back = begun.iter().rev().take(LEAP_SEGMENTS).last();
+        let passed = back.map_or(now, |begun| begun.saturating_add(millis(LEAP)).min(now));
+        passed.saturating_sub(millis(self.keep))
     }
+}
 
+/// Number of segments that a recorder writes before it believes a clock that leapt ahead: some hours of them, or a day if
+/// nothing changes.
+const LEAP_SEGMENTS: usize = 24;
+/// How far a clock may be ahead of the segment that is so many back. A segment without changes lasts an hour.
+const LEAP: Duration = Duration::from_secs(2 * 24 * 3600);
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Bounds {
     /// Decides about the segments of one recorder, which `uploads` them or does not. No hole appears: without an object store
     /// the oldest ones go first, and with one only what is in it makes room. The last segment stays, because it may still grow.
     pub(super) fn tidy(&self, mut own: Vec<OwnSegment>, uploads: bool, now: i64) -> Tidying {
         // A clock that goes back makes equal times.
         own.sort_by_key(|segment| (segment.listed.name.begun, segment.listed.name.revision));
         let recording = Recording::new(own.iter().map(|segment| segment.listed.name.clone()));
-        let expired = recording.ended_before(self.oldest(now));
+        let expired =
+            recording.ended_before(self.oldest(own.iter().map(|segment| &segment.listed.name), now));
         own.retain(|segment| !expired.contains(&segment.listed.name));
         let mut bytes: u64 = own.iter().map(|segment| segment.listed.bytes).sum();
         let waiting: u64 =
@@ -77,6 +97,26 @@ mod tests {
         let branch = Branch { lineage: token("l"), epoch: 1, branch: token("0") };
         let name = SegmentName { branch, recorder: token("one"), revision: begun, begun: begun * 1000 };
         ListedSegment { name, bytes }
+    }
+
+    #[test]
+    fn a_clock_that_leaps_ahead_makes_nothing_old_before_a_day_of_segments() {
+        let bounds = Bounds { keep: Duration::from_secs(30 * 86_400), max_bytes: 1_000 };
+        let expired = |begun: &[i64], now: i64| {
+            let own = begun.iter().map(|begun| OwnSegment { listed: segment(*begun, 1), is_uploaded: false });
+            bounds.tidy(own.collect(), false, now * 1000).expired.len()
+        };
+        let day = 86_400;
+        let month: Vec<i64> = (0..29).map(|n| n * day).collect();
+        let (leapt, right) = (69 * day, 29 * day);
+        assert_eq!(expired(&month, right), 0);
+        assert_eq!(expired(&month, leapt), 0);
+        let after = |count: i64| {
+            let own = month.iter().copied().chain((0..count).map(|n| leapt + n * 3_600)).collect::<Vec<_>>();
+            expired(&own, leapt + count * 3_600)
+        };
+        assert_eq!(after(12), 0);
+        assert_eq!(after(30), 28);
     }
 
     #[test]

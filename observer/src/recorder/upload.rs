@@ -140,8 +140,9 @@ impl Uploader {
     /// Removes objects of this recorder that are kept no longer, the oldest first.
     fn prune(&self, store: &ObjectStore) -> Result<(), String> {
         let listed = list_objects(store)?.into_iter().map(|segment| segment.name);
-        let recording = Recording::new(listed.filter(|name| name.recorder == self.recorder));
-        for name in recording.ended_before(self.bounds.oldest(now_millis())) {
+        let own: Vec<SegmentName> = listed.filter(|name| name.recorder == self.recorder).collect();
+        let oldest = self.bounds.oldest(own.iter(), now_millis());
+        for name in Recording::new(own).ended_before(oldest) {
             let object = object_name(&name).map_err(|error| format!("{name}: {error}"))?;
             store.remove(&object).map_err(|error| error.to_string())?;
         }

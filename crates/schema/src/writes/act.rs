@@ -1,8 +1,8 @@
 //! An act of an operator, and the event that its transaction carries.
 //!
 //! The events of a fleet are bounded, and so are those of the steps of each host: each act deletes the
-//! oldest ones that are too many or too old. The ids order nothing, because the clocks of operators differ; readers order events by
-//! their revisions.
+//! oldest ones that are too many. The ids order nothing, because the clocks of operators differ; readers order events by
+//! their revisions. No event goes because of its age: one clock that is wrong would delete the log of all.
 
 use crate::codec::{self, cut};
 use crate::keys::Key;
@@ -16,8 +16,10 @@ use std::time::Duration;
 pub const EVENTS_MAX: usize = 10_000;
 /// Largest number of events of the steps of one host that are kept.
 pub const HOST_EVENTS_MAX: usize = 100;
-/// Time for which an event is kept.
-pub const EVENT_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How much older than a clock the newest event may be before an act says so. A fleet can be quiet for some days.
+const OLDER_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How much newer than a clock the newest event may be before an act says so.
+const NEWER_MAX: Duration = Duration::from_secs(60);
 /// Largest number of old events that one act deletes.
 pub const EVENTS_TO_DELETE: usize = 10;
 
@@ -29,6 +31,17 @@ pub struct EventLog {
     pub count: usize,
     /// Ids of the oldest events by revision of creation, at most [`EVENTS_TO_DELETE`].
     pub oldest: Vec<EventId>,
+    /// Id of the newest event by revision of creation.
+    pub newest: Option<EventId>,
+}
+
+/// How the clock of an act differs from the newest event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockDoubt {
+    /// The newest event is so much newer: one of two clocks is wrong.
+    Behind(Duration),
+    /// The newest event is so much older: the clock is wrong, or the fleet was quiet.
+    Ahead(Duration),
 }
 
 /// An act of an operator, or of a command in a step of a host.
@@ -102,15 +115,22 @@ impl Act {
         transaction
     }
 
-    /// Returns the events to delete: those that are too many, and those that are too old by the
-    /// clock of this act.
+    /// Returns the events to delete: those that are too many.
     fn outdated(&self) -> impl Iterator<Item = &EventId> {
         let most = if self.host.is_some() { HOST_EVENTS_MAX } else { EVENTS_MAX };
         let too_many = (self.log.count + 1).saturating_sub(most);
-        let age_max = u64::try_from(EVENT_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
-        let oldest_kept = self.id.millis().saturating_sub(age_max);
-        let oldest = self.log.oldest.iter().take(EVENTS_TO_DELETE).enumerate();
-        oldest.filter(move |(n, id)| *n < too_many || id.millis() < oldest_kept).map(|(_, id)| id)
+        self.log.oldest.iter().take(too_many.min(EVENTS_TO_DELETE))
+    }
+
+    /// Returns how the clock of this act differs from the newest event, if that is worth a word.
+    pub fn clock_doubt(&self) -> Option<ClockDoubt> {
+        let newest = self.log.newest.as_ref()?.millis();
+        let behind = Duration::from_millis(newest.saturating_sub(self.id.millis()));
+        let ahead = Duration::from_millis(self.id.millis().saturating_sub(newest));
+        if behind > NEWER_MAX {
+            return Some(ClockDoubt::Behind(behind));
+        }
+        (ahead > OLDER_MAX).then_some(ClockDoubt::Ahead(ahead))
     }
 }
 
@@ -136,7 +156,7 @@ mod tests {
             store_user: Some("ops".into()),
             client: "ops1".into(),
             reason: Some("x".repeat(5000)),
-            log: EventLog { count, oldest: oldest.iter().map(|at| id(*at, "old")).collect() },
+            log: EventLog { count, oldest: oldest.iter().map(|at| id(*at, "old")).collect(), newest: None },
             ..Act::new(id(at, "new"), "ann", "test")
         }
     }
@@ -148,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn events_are_bounded_by_age_and_number() {
+    fn events_are_bounded_by_number_and_by_no_clock() {
         let now = 1000 * DAY;
         check(now, 0, &[], &[]);
-        check(now, 2, &[now - 31 * DAY, now - 29 * DAY], &[now - 31 * DAY]);
+        check(now, 2, &[now - 31 * DAY, now - 29 * DAY], &[]);
         check(now, EVENTS_MAX - 1, &[now - 2, now - 1], &[]);
         check(now, EVENTS_MAX, &[now - 2, now - 1], &[now - 2]);
         check(now, EVENTS_MAX + 1, &[now - 2, now - 1], &[now - 2, now - 1]);
@@ -164,6 +184,21 @@ mod tests {
         // Each act deletes a bounded number.
         let many: Vec<u64> = (0..30).collect();
         check(now, EVENTS_MAX * 2, &many, &many[..EVENTS_TO_DELETE]);
+    }
+
+    #[test]
+    fn an_act_says_how_its_clock_differs_from_the_newest_event() {
+        let check = |newest: u64, expected: Option<ClockDoubt>| {
+            let mut act = act(1000 * DAY, 1, &[]);
+            act.log.newest = Some(id(newest, "newest"));
+            assert_eq!(act.clock_doubt(), expected);
+        };
+        let days = |days: u64| Duration::from_millis(days * DAY);
+        check(996 * DAY, None);
+        check(960 * DAY, Some(ClockDoubt::Ahead(days(40))));
+        check(1000 * DAY + 30_000, None);
+        check(1040 * DAY, Some(ClockDoubt::Behind(days(40))));
+        assert_eq!(act(1000 * DAY, 0, &[]).clock_doubt(), None);
     }
 
     #[test]
