@@ -167,6 +167,7 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
     let mut config = session_without_user(settings);
     if let Some(user) = &settings.store.user {
         config.user = Some(SessionConfig::parse_user(user, password(settings)?)?);
+        config.password_file = settings.store.password_file.clone();
     }
     config.check()?;
     Ok(config)

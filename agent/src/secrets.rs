@@ -57,6 +57,10 @@ impl Secrets {
         self.learn_all(variables.flat_map(|(name, value)| {
             in_variable(name, value).into_iter().map(move |text| (name.as_str(), Secret::new(text)))
         }));
+        // It may have changed. If it cannot be read, the session says so.
+        if let Some(Ok(password)) = settings.store.password_file.as_deref().map(Secret::read_file) {
+            self.learn("of the store's user", password);
+        }
         let learn_file = |path: &PathBuf| {
             let name = path.display().to_string();
             match in_file(path) {

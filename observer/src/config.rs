@@ -52,6 +52,7 @@ pub(crate) fn session(settings: &ObserverSettings) -> Result<SessionConfig> {
     if let Some(user) = &store.user {
         let password = store.password_file.as_deref().map(Secret::read_file).transpose()?;
         config.user = Some(SessionConfig::parse_user(user, password)?);
+        config.password_file = store.password_file;
     }
     config.check()?;
     Ok(config)

@@ -29,6 +29,8 @@ pub struct Etcd {
     tls: Option<Tls>,
     /// True if each member runs as its own user, so that a firewall can tell the members apart.
     own_users: bool,
+    /// Further options of each member.
+    options: Vec<String>,
     /// Number in the names of data directories: a member that is wiped or restored gets a new
     /// directory.
     generation: usize,
@@ -98,6 +100,17 @@ impl Etcd {
         tls: Option<Tls>,
         own_users: bool,
     ) -> Self {
+        Self::start_with(is_solo, count, quota_bytes, tls, own_users, |_| Vec::new())
+    }
+
+    fn start_with(
+        is_solo: bool,
+        count: usize,
+        quota_bytes: Option<u64>,
+        tls: Option<Tls>,
+        own_users: bool,
+        options: impl FnOnce(&std::path::Path) -> Vec<String>,
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         if own_users {
             let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -122,11 +135,29 @@ impl Etcd {
             quota_bytes,
             tls,
             own_users,
+            options: Vec::new(),
             generation: 0,
         };
+        etcd.options = options(etcd.directory.path());
         (0..count).for_each(|index| etcd.start_member(index));
         etcd.wait_until_serving();
         etcd
+    }
+
+    /// Starts a single member of a real etcd whose tokens are signed and end after 5 s.
+    pub fn with_signed_tokens() -> Self {
+        Self::start_with(false, 1, None, None, false, |directory| {
+            let openssl = |arguments: &[&str]| {
+                let done = Command::new("openssl").args(arguments).current_dir(directory).output();
+                assert!(done.expect("openssl").status.success(), "openssl {arguments:?}");
+            };
+            openssl(&["genrsa", "-out", "token.key", "2048"]);
+            openssl(&["rsa", "-in", "token.key", "-pubout", "-out", "token.pub"]);
+            let [private, public] = ["token.key", "token.pub"].map(|name| directory.join(name));
+            let (private, public) = (private.display(), public.display());
+            let tokens = format!("jwt,pub-key={public},priv-key={private},sign-method=RS256,ttl=5s");
+            vec!["--auth-token".to_owned(), tokens]
+        })
     }
 
     fn initial_cluster(&self) -> String {
@@ -168,6 +199,7 @@ impl Etcd {
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &cluster, "--initial-cluster-token", &self.token]);
         command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
+        command.args(&self.options);
         if let Some(bytes) = self.quota_bytes {
             command.args(["--quota-backend-bytes", &bytes.to_string()]);
         }

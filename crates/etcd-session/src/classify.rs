@@ -58,16 +58,19 @@ impl StoreError {
         };
         let message = status.message();
         let detail = if message.is_empty() { detail } else { message.to_owned() };
+        let unauthenticated = || {
+            let user = who.user();
+            let detail = login_problem(&detail, &user);
+            Self::Unauthenticated { operation, user, detail }
+        };
         // The numbers are those of google.rpc.Code.
         match i32::from(status.code()) {
             14 if detail.contains("no leader") => Self::Unreachable { operation, detail },
             8 if message.contains("too many requests") => Self::Busy { operation },
             8 if message.contains("database space exceeded") => Self::NoSpace { operation },
             7 => Self::PermissionDenied { operation, user: who.user() },
-            16 => Self::Unauthenticated { operation, detail },
-            3 if message.contains("authentication failed") || message.contains("user name is empty") => {
-                Self::Unauthenticated { operation, detail }
-            }
+            16 => unauthenticated(),
+            2 | 3 | 9 if is_about_login(message) => unauthenticated(),
             // The client library itself reports this when an answer exceeds its decoding limit.
             11 if message.contains("message length too large") => Self::TooLarge { operation, detail },
             11 if message.contains("compacted") => Self::Compacted { operation },
@@ -77,5 +80,71 @@ impl StoreError {
             14 | 4 | 1 | 2 | 10 | 13 => lost(detail),
             _ => Self::Refused { operation, detail },
         }
+    }
+}
+
+/// True if etcd does not accept who sends the request. Releases differ in the codes of these errors, and some have the
+/// code of an unknown error.
+fn is_about_login(message: &str) -> bool {
+    const TEXTS: [&str; 6] = [
+        "authentication failed",
+        "authentication is not enabled",
+        "user name is empty",
+        "invalid auth token",
+        "revision of auth store is old",
+        "revision in header is old",
+    ];
+    TEXTS.iter().any(|text| message.contains(text))
+}
+
+/// True if the token of a user was issued before users or roles changed: another one is accepted.
+pub(crate) fn is_outdated_token(detail: &str) -> bool {
+    detail.contains("revision of auth store is old") || detail.contains("revision in header is old")
+}
+
+/// Returns what the store does not accept about a user, and what would be right.
+fn login_problem(text: &str, user: &str) -> String {
+    if text.contains("password was given for no password user") {
+        return format!(
+            "it was created without a password, and `etcdctl user passwd` does not change that: use a client certificate of {user}, or delete the user and enroll it with --password-file"
+        );
+    }
+    if text.contains("authentication is not enabled") {
+        return "the store has no users yet: run `etcdctl auth enable`, or leave the user out".to_owned();
+    }
+    if text.contains("invalid user ID or password") {
+        return "there is no such user, or it has another password".to_owned();
+    }
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::EndpointSource;
+
+    #[test]
+    fn an_error_of_a_login_names_the_user_and_what_would_be_right_whatever_its_code() {
+        let mut config = SessionConfig::new(EndpointSource::List(vec!["h:2379".into()]));
+        config.user = Some(("ann".to_owned(), crate::Secret::new("x")));
+        let check = |code: i32, text: &str, expected: &str| {
+            let status = tonic::Status::new(code.into(), text);
+            let who = Caller { config: &config, endpoint: Some("h:2379") };
+            let error =
+                StoreError::of("connect", Repeat::Freely, &who, &etcd_client::Error::GRpcStatus(status));
+            assert_eq!(error.class(), crate::Class::Fatal, "{error}");
+            assert!(error.to_string().contains("does not accept the user ann: "), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        check(
+            2,
+            "auth: authentication failed, password was given for no password user",
+            "a client certificate of ann",
+        );
+        check(3, "etcdserver: authentication failed, invalid user ID or password", "another password");
+        check(9, "etcdserver: authentication is not enabled", "auth enable");
+        check(16, "etcdserver: invalid auth token", "invalid auth token");
+        check(3, "etcdserver: revision of auth store is old", "is old");
+        check(2, "auth: revision in header is old", "is old");
     }
 }

@@ -177,6 +177,9 @@ pub struct SessionConfig {
     pub tls: TlsFiles,
     /// User name and password; `None` for no authentication by password.
     pub user: Option<(String, Secret)>,
+    /// The file of the password. It is read again for each connection, and when the store does not accept the
+    /// password any more, so that a password can be changed while a program runs.
+    pub password_file: Option<PathBuf>,
     /// Prefix of every key in the store; empty for none.
     pub namespace: String,
     /// Longest time for one TCP connect with its TLS handshake.
@@ -196,6 +199,7 @@ impl SessionConfig {
             endpoints,
             tls: TlsFiles::default(),
             user: None,
+            password_file: None,
             namespace: String::new(),
             dial_timeout: Duration::from_secs(2),
             attempt_timeout: Duration::from_secs(5),

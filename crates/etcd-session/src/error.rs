@@ -85,11 +85,13 @@ pub enum StoreError {
         user: String,
     },
     /// The user name, the password or the token is wrong.
-    #[error("{operation}: the store does not accept the user: {detail}")]
+    #[error("{operation}: the store does not accept the user {user}: {detail}")]
     Unauthenticated {
         /// Operation that failed.
         operation: &'static str,
-        /// Error text of the store.
+        /// User that sent the request.
+        user: String,
+        /// What the store does not accept, and what would be right.
         detail: String,
     },
     /// The requested revision was compacted, so its history is gone.

@@ -4,8 +4,8 @@
 //! a member that is cut off from its peers. So a session uses one endpoint at a time, and moves on
 //! when a request fails for a reason that may not apply to another member.
 
-use crate::classify::Caller;
-use crate::config::{EndpointSource, SessionConfig};
+use crate::classify::{Caller, is_outdated_token};
+use crate::config::{EndpointSource, Secret, SessionConfig};
 use crate::error::{Class, StoreError};
 use crate::observer::{RequestKind, RequestObserver};
 use crate::pace::request_backoff;
@@ -38,6 +38,8 @@ struct Connection {
     generation: u64,
     tls_stamp: Vec<Option<SystemTime>>,
     tls_looked_at: Instant,
+    /// The password of the newest client, if it is that of a file.
+    password: Option<Secret>,
 }
 
 /// A session with the store. It is cheap to clone; clones share one connection.
@@ -103,6 +105,7 @@ impl Session {
             generation: 0,
             tls_stamp: Vec::new(),
             tls_looked_at: Instant::now(),
+            password: None,
         };
         Ok(Self {
             inner: Arc::new(Inner {
@@ -234,7 +237,11 @@ impl Session {
         }
         let endpoint = connection.endpoints[connection.index % connection.endpoints.len()].clone();
         connection.tls_stamp = tls_stamp(config);
-        let options = connect_options(config)?;
+        if let Some(file) = &config.password_file {
+            // Without the file the last password may still be right; the store says if it is not.
+            connection.password = Secret::read_file(file).ok().or(connection.password.take());
+        }
+        let options = connect_options(config, connection.password.as_ref())?;
         let (connecting, begun) = ((self.inner.connect)(endpoint.clone(), options), Instant::now());
         let connected = match tokio::time::timeout(config.dial_timeout + PING_TIMEOUT, connecting).await {
             Ok(Ok(client)) => Ok(client),
@@ -254,6 +261,33 @@ impl Session {
         connection.in_use = endpoint.as_str().into();
         connection.client = Some(client.clone());
         Ok((client, connection.generation, connection.in_use.clone()))
+    }
+
+    /// Has the next request log in again, if that may help after the store did not accept the user of the client of this
+    /// generation: the file of the password has another one by now, or only the token is outdated. Else the error says
+    /// why the file cannot be read.
+    async fn logs_in_again(&self, generation: u64, error: &mut StoreError) -> bool {
+        let StoreError::Unauthenticated { detail, .. } = error else { return false };
+        let mut connection = self.inner.connection.lock().await;
+        if connection.generation != generation {
+            return true;
+        }
+        let file = self.inner.config.password_file.as_deref();
+        let helps = match file.map(Secret::read_file) {
+            Some(Ok(password)) if connection.password.as_ref() != Some(&password) => {
+                tracing::info!("the file of the password changed, logging in again");
+                true
+            }
+            Some(Err(why)) => {
+                detail.push_str(&format!("; the password cannot be read: {why}"));
+                false
+            }
+            _ => is_outdated_token(detail),
+        };
+        if helps {
+            connection.client = None;
+        }
+        helps
     }
 
     /// Moves on to the next endpoint, if the client of this generation is still in use. After a
@@ -287,6 +321,7 @@ impl Session {
         let mut failures = 0;
         // Members in a row that answered that somebody has to help.
         let mut hopeless = 0;
+        let mut has_logged_in = false;
         let mut last = String::from("no attempt was made");
         loop {
             let left = deadline.left();
@@ -302,7 +337,7 @@ impl Session {
                 Ok(Ok((client, generation, endpoint))) => {
                     let limit = self.inner.config.attempt_timeout.min(deadline.left());
                     let begun = Instant::now();
-                    let error = match tokio::time::timeout(limit, request(client)).await {
+                    let mut error = match tokio::time::timeout(limit, request(client)).await {
                         Ok(Ok(answer)) => {
                             self.observed(kind, None, begun);
                             return Ok(answer);
@@ -318,6 +353,10 @@ impl Session {
                         }
                     };
                     self.observed(kind, Some(&error), begun);
+                    if !has_logged_in && self.logs_in_again(generation, &mut error).await {
+                        has_logged_in = true;
+                        continue;
+                    }
                     if error.class() != Class::Fatal && !matches!(error, StoreError::Busy { .. }) {
                         self.move_on(generation).await;
                     }
@@ -353,7 +392,10 @@ fn tls_stamp(config: &SessionConfig) -> Vec<Option<SystemTime>> {
         .collect()
 }
 
-fn connect_options(config: &SessionConfig) -> Result<ConnectOptions, StoreError> {
+fn connect_options(
+    config: &SessionConfig,
+    password_of_file: Option<&Secret>,
+) -> Result<ConnectOptions, StoreError> {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(config.dial_timeout)
         .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
@@ -361,6 +403,7 @@ fn connect_options(config: &SessionConfig) -> Result<ConnectOptions, StoreError>
         .with_tcp_keepalive(PING_INTERVAL)
         .with_require_leader(true);
     if let Some((name, password)) = &config.user {
+        let password = password_of_file.unwrap_or(password);
         options = options.with_user(name, password.reveal()).with_auto_token_refresh(true);
     }
     if !config.tls.is_empty() {
