@@ -591,7 +591,10 @@ fn a_connection_that_was_not_made_is_told_with_endpoint_and_cause_and_not_as_a_l
 }
 
 fn with_users() -> Etcd {
-    let etcd = Etcd::single_real();
+    adding_users(Etcd::single_real())
+}
+
+fn adding_users(etcd: Etcd) -> Etcd {
     for arguments in [
         &["user", "add", "root:root-password"][..],
         &["user", "grant-role", "root", "root"],
@@ -637,6 +640,106 @@ fn an_agent_with_a_user_goes_on_when_its_token_is_dropped_and_never_shows_its_pa
         + &host.status().expect("status").to_string()
         + &as_root(&etcd, &["get", "--prefix", "/"]);
     assert!(!everything.contains("canary-7741"));
+}
+
+#[test]
+fn a_changed_password_is_taken_from_its_file_without_a_restart() {
+    for etcd in [adding_users(Etcd::with_signed_tokens()), with_users()] {
+        let host = Host::new("h1", &[]);
+        host.write("password", "canary-7741\n");
+        let (endpoints, file) = (etcd.endpoints(), host.path("password"));
+        let store = format!("endpoints = {endpoints:?}\nuser = \"agent\"\npassword_file = {file:?}\n");
+        let mut host = host.with(&format!("[store]\nbackstop = \"1s\"\n{store}"));
+        host.start();
+        let observer = Observer::start(&store);
+        as_root(&etcd, &["put", "/current_version", "1"]);
+        host.wait_for_verdict("ok");
+        observer.wait_for_health("fresh");
+        etcd.etcdctl(
+            &["--user", "root:root-password", "user", "passwd", "agent", "--interactive=false"],
+            "canary-8852\n",
+        );
+        let refused = |status: &serde_json::Value| {
+            status["store"]["trouble"]
+                .as_str()
+                .is_some_and(|why| why.contains("does not accept the user agent"))
+        };
+        wait::until("the old password is refused", || host.status().filter(refused), || host.describe());
+        host.write("password", "canary-8852\n");
+        as_root(&etcd, &["put", "/current_version", "2"]);
+        wait::until("installed", || (host.read("current_version") == "2").then_some(()), || host.describe());
+        observer.wait_for("/v1/status", "the new version", |status| status.to_string().contains("\"2\""));
+        assert!(!(host.read("agent.log") + &observer.log()).contains("canary"), "{}", host.describe());
+    }
+}
+
+#[test]
+fn a_user_that_cannot_log_in_is_named_at_once_with_what_would_be_right() {
+    let etcd = with_users();
+    as_root(&etcd, &["user", "add", "nopassword", "--no-password"]);
+    let without = Etcd::single_real();
+    let check = |etcd: &Etcd, user: &str, parts: &[&str]| {
+        let mut host = Host::new("h1", &etcd.endpoints());
+        host.set_environment("ORCHESTRATE_USER", user);
+        let begun = std::time::Instant::now();
+        let result = host.command(&["status"], "");
+        assert!(result.code == 2 && parts.iter().all(|part| result.err.contains(part)), "{user}: {result:?}");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{user}: {:?}", begun.elapsed());
+    };
+    check(&etcd, "nopassword:x", &["user nopassword", "created without a password", "--password-file"]);
+    check(&etcd, "agent:x", &["user agent", "another password", "--user"]);
+    check(&etcd, "stranger:x", &["user stranger", "no such user"]);
+    check(&without, "agent:x", &["user agent", "has no users yet"]);
+}
+
+#[test]
+fn users_with_passwords_are_made_by_the_commands_of_the_manual() {
+    let etcd = with_users();
+    let host = Host::new("h1", &etcd.endpoints());
+    let run = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.arg("-euc").arg(script).current_dir(host.path("")).env("ETCDCTL_API", "3");
+        shell.env("ETCDCTL_ENDPOINTS", etcd.endpoints().join(",")).env("ETCDCTL_USER", "root:root-password");
+        let output = tests::process::run(&mut shell, "");
+        assert!(output.status.success(), "{script}: {output:?}");
+    };
+    for (user, kind) in [("viewer", "verifier"), ("alice", "operator")] {
+        let file = format!("{user}.password");
+        run(&format!("umask 077; openssl rand -hex 24 >{file}"));
+        let enroll = ["enroll", user, "--as", kind, "--password-file", &file, "--print-etcdctl"];
+        let script = host.command(&enroll, "");
+        assert!(script.code == 0 && !script.out.contains(host.read(&file).trim()), "{script:?}");
+        run(&script.out);
+        // The commands may be run again.
+        run(&script.out);
+    }
+    let observer = Observer::start(&format!(
+        "endpoints = {:?}\nuser = \"viewer\"\npassword_file = {:?}\n",
+        etcd.endpoints(),
+        host.path("viewer.password")
+    ));
+    observer.wait_for_health("fresh");
+    let mut operator = Host::new("h2", &etcd.endpoints());
+    operator.set_environment("ORCHESTRATE_USER", "alice");
+    operator.set_environment("ORCHESTRATE_PASSWORD", host.read("alice.password").trim());
+    let done = operator.command(&["store", "accept", "--version", "1"], "");
+    assert_eq!(done.code, 0, "{done:?}");
+    let mut ui = operator.start_command(&["ui"], "ui");
+    let url = || operator.read("ui").lines().find_map(|line| line.strip_prefix("http://").map(str::to_owned));
+    let url = wait::until("an address", url, || operator.read("ui"));
+    let (address, token) = url.split_once("/#t=").expect("a token");
+    let token = format!("Bearer {token}");
+    let health = || {
+        let headers = [("Host", address), ("Authorization", token.as_str())];
+        tests::observer::ask(address, "/v1/health", &headers).ok().filter(|answer| answer.code == 200)
+    };
+    wait::until("an operator sees the fleet", health, || operator.read("ui"));
+    ui.kill();
+    // An operator that was enrolled for less is told at once.
+    as_root(&etcd, &["role", "revoke-permission", "orchestrate-operator", "--prefix=true", "/orchestrate/"]);
+    as_root(&etcd, &["role", "grant-permission", "orchestrate-operator", "readwrite", "/orchestrate/store"]);
+    let denied = operator.command(&["ui"], "");
+    assert!(denied.code == 2 && denied.err.contains("permission denied for alice"), "{denied:?}");
 }
 
 #[test]

@@ -42,6 +42,9 @@ pub(crate) struct Enroll {
     /// Let the agent write the desired version, as a policy with `on_halt = "roll_back"` needs
     #[arg(long = "may-roll-back")]
     may_roll_back: bool,
+    /// Give the user the password in this file, where the commands run. Without it the user needs a client certificate
+    #[arg(long = "password-file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    password_file: Option<String>,
     /// Print etcdctl commands for a shell, to be run by the store's root user
     #[arg(long = "print-etcdctl", required = true)]
     print_etcdctl: bool,
@@ -49,7 +52,7 @@ pub(crate) struct Enroll {
 
 /// Prints the commands that create a user with its roles and grants.
 pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> Result<Exit, Failure> {
-    let Enroll { name, kind, services, may_roll_back, print_etcdctl: _ } = options;
+    let Enroll { name, kind, services, may_roll_back, password_file, print_etcdctl: _ } = options;
     let services: BTreeSet<ServiceName> =
         services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
     if kind != UserKind::Agent && !services.is_empty() {
@@ -81,7 +84,7 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
             (user_name(&name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
         }
     };
-    output.raw(&script(&user, &roles, namespace));
+    output.raw(&script(&user, password_file.as_deref(), &roles, namespace));
     Ok(Exit::Yes)
 }
 
@@ -90,13 +93,27 @@ fn user_name(name: &str) -> Result<String, Failure> {
 }
 
 /// Returns the script. It can be run again: users and roles that exist are kept.
-fn script(user: &str, roles: &[(String, Vec<Grant>)], namespace: &str) -> String {
+fn script(
+    user: &str,
+    password_file: Option<&str>,
+    roles: &[(String, Vec<Grant>)],
+    namespace: &str,
+) -> String {
     let mut text = String::from("set -e\n");
     let mut line = |words: std::fmt::Arguments<'_>| {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{words}");
     };
-    line(format_args!("etcdctl user get {user} >/dev/null 2>&1 || etcdctl user add {user} --no-password"));
+    match password_file.map(shell_word) {
+        None => line(format_args!(
+            "etcdctl user get {user} >/dev/null 2>&1 || etcdctl user add {user} --no-password"
+        )),
+        // The password is in no argument, which other users of the machine could see.
+        Some(file) => line(format_args!(
+            "if etcdctl user get {user} >/dev/null 2>&1; then etcdctl user passwd {user} --interactive=false <{file}; \
+             else etcdctl user add {user} --interactive=false <{file}; fi"
+        )),
+    }
     for (role, grants) in roles {
         line(format_args!("etcdctl role get {role} >/dev/null 2>&1 || etcdctl role add {role}"));
         for Grant { access, keys } in grants {

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use etcd_session::{EndpointSource, Secret};
 use rustix::fs::{MemfdFlags, memfd_create};
-use schema::keys::Key;
+use schema::reads::Keys;
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
@@ -43,8 +43,15 @@ pub(super) async fn ui(options: Ui, store: &Store<'_>) -> Result<Exit, Failure> 
         let message = format!("{} is missing: the package orchestrate-observer has it", places[0].display());
         return Err(Failure::cannot_tell(message));
     };
-    // The page could only say that the store cannot be read.
-    store.session.read_all(&[Key::Store], &[], None, store.deadline).await?;
+    // The page could only say that the store, or a part of what the observer reads, cannot be read.
+    for keys in Keys::all() {
+        match keys {
+            Keys::One(key) => _ = store.session.read_keys(&[key], store.deadline).await?,
+            Keys::Below(range) => {
+                _ = store.session.read_short_key_list(&range, 1, store.deadline).await?;
+            }
+        }
+    }
     // Only this user can enter it. The token of the observer is in it.
     let directory = tempfile::Builder::new().prefix("orchestrate-ui.").tempdir().context("a directory")?;
     let settings = store.settings;
