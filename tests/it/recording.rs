@@ -149,7 +149,7 @@ fn changes_of_hosts_are_told(recorder: &RecordingObserver, last: i64) {
     let triggered = place(&["trigger_update", "version 1 to 2"]);
     let listed = place(&["listing", "host h1: none to 1"]);
     let failed = place(&["verdict", " to failed", "exit"]);
-    let died = place(&["live", "host h3: live to none", "ended by lease"]);
+    let died = place(&["live", "host h3: live to none", "its lease ended"]);
     assert!(listed < triggered && triggered < failed && triggered < died, "{listed_events}");
     let of_host = ask(&["h1", "--since", "1h", "-o", "json"]);
     let json: serde_json::Value = serde_json::from_str(&of_host).expect("JSON");

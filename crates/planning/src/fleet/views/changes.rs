@@ -1,19 +1,23 @@
-//! What changed about hosts by itself: verdicts, phases, listings, and whether their agents run. No key tells of that; it
-//! follows from what keys held before and after.
+//! What changed about hosts by itself: verdicts, phases, listings, the health of services, and whether their agents run.
+//! No key tells of that; it follows from what keys held before and after.
 
+use super::automatic::{automatic_act, tells_of_acts};
 use super::events::{HostChange, PastEvent};
 use crate::text::rfc3339;
 use schema::codec;
+use schema::health::Health;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::Report;
 use schema::snapshot::{Entry, KeyChange};
 use schema::time::EpochSeconds;
+use schema::verdict::HostVerdict;
 use std::collections::BTreeMap;
 
 /// True for the keys from which [`host_changes`] follow.
 pub fn tells_of_hosts(key: &str) -> bool {
-    matches!(Key::parse(key), Ok(Key::Report(_) | Key::Live(_) | Key::RunningVersion(..)))
+    let Ok(key) = Key::parse(key) else { return false };
+    matches!(key, Key::Report(_) | Key::Live(_) | Key::RunningVersion(..)) || tells_of_acts(&key)
 }
 
 /// Returns what changed about hosts at one revision, which the store reached at a time. Reports that cannot be read tell
@@ -29,6 +33,19 @@ pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> V
                 let values = [word(&change.before), word(&change.after)];
                 let live = event(&host, &change.key, HostChange::Live, values);
                 events.push(PastEvent { reason: end_of(&host, change, changes), ..live });
+            }
+            Ok(Key::Health(..)) => {
+                let word = |entry: &Option<Entry>| Some(Health::read(&entry.as_ref()?.value)?.to_string());
+                let values = [word(&change.before), word(&change.after)];
+                if values[0] != values[1] {
+                    let health = PastEvent::automatic(&change.key, HostChange::Health, None);
+                    let [old_value, new_value] = values;
+                    events.push(PastEvent { old_value, new_value, ..health });
+                }
+            }
+            Ok(key) if tells_of_acts(&key) && change.before.is_none() => {
+                let act = change.after.as_ref().and_then(|entry| automatic_act(&change.key, entry));
+                events.extend(act);
             }
             // A host that moves from one version to another is one change.
             Ok(Key::RunningVersion(version, host)) => {
@@ -46,10 +63,17 @@ pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> V
     for (host, (change, values)) in listings {
         if values[0] != values[1] {
             let listing = event(&host, &change.key, HostChange::Listing, values);
-            events.push(PastEvent { reason: end_of(&host, change, changes), ..listing });
+            // A host takes itself off its list in a transaction with its report.
+            let by_host = changes.iter().any(|other| Key::parse(&other.key) == Ok(Key::Report(host.clone())));
+            let by = if by_host { Some(host.to_string()) } else { listing.by.clone() };
+            events.push(PastEvent { by, reason: end_of(&host, change, changes), ..listing });
         }
     }
-    let dated = |event| PastEvent { at: rfc3339(at), seconds: Some(at), revision, ..event };
+    // What tells of a rollback is written after it.
+    let dated = |event: PastEvent| match event.change {
+        Some(HostChange::Rollback) => event,
+        _ => PastEvent { at: rfc3339(at), seconds: Some(at), revision, ..event },
+    };
     events.into_iter().map(dated).collect()
 }
 
@@ -77,8 +101,8 @@ fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
     events
 }
 
-/// Returns how a key ended; `None` if it exists. A lease ends keys together, and a host that deletes its own key says
-/// something by the same transaction.
+/// Returns how a key ended; `None` if it exists. A lease ends keys together. A host that deletes its own key says why by
+/// the same transaction: it starts an update, or its version is proven no more.
 fn end_of(host: &HostName, change: &KeyChange, changes: &[KeyChange]) -> Option<String> {
     if change.after.is_some() {
         return None;
@@ -87,39 +111,33 @@ fn end_of(host: &HostName, change: &KeyChange, changes: &[KeyChange]) -> Option<
         Ok(Key::Report(of) | Key::Live(of) | Key::RunningVersion(_, of)) => of == *host,
         _ => false,
     };
-    let says = changes.iter().any(|other| other.after.is_some() && is_of_host(&other.key));
+    let said = changes.iter().filter(|other| is_of_host(&other.key)).find_map(|other| other.after.as_ref());
     let had_lease = change.before.as_ref().is_some_and(|entry| entry.lease != 0);
-    let ended = if had_lease && !says { "ended by lease" } else { "vanished" };
-    Some(ended.to_owned())
+    let report = said.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+    Some(match (report, said) {
+        (Some(Report { verdict: HostVerdict::Running { version }, .. }), _) => {
+            format!("an update to {version} starts")
+        }
+        (Some(report), _) => report.verdict.message(),
+        (None, None) if had_lease => "its lease ended".into(),
+        (None, _) => "the key was deleted".into(),
+    })
 }
 
 fn event(host: &HostName, key: &str, change: HostChange, [old, new]: [Option<String>; 2]) -> PastEvent {
-    PastEvent {
-        at: None,
-        // Whoever wrote the key; it may also have ended with its lease.
-        by: new.is_some().then(|| host.to_string()),
-        store_user: None,
-        client: None,
-        step_host: None,
-        verb: None,
-        change: Some(change),
-        key: key.to_owned(),
-        reason: None,
-        old_value: old,
-        new_value: new,
-        overwritten: false,
-        revision: 0,
-        seconds: None,
-    }
+    // Whoever wrote the key; it may also have ended with its lease.
+    let by = new.is_some().then(|| host.to_string());
+    PastEvent { old_value: old, new_value: new, ..PastEvent::automatic(key, change, by) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use schema::names::{StepName, Token};
+    use schema::order::InstructionOrder;
     use schema::plan::Phase;
     use schema::steps::{StepEnd, StepPhase};
-    use schema::verdict::{Failure, HostFailure, HostVerdict};
+    use schema::verdict::{Failure, HostFailure};
 
     fn report(verdict: HostVerdict, phase: Phase) -> String {
         let idle = Report::idle(EpochSeconds(0), Token::new("w").unwrap());
@@ -166,15 +184,28 @@ mod tests {
         let (old, new) = ("/running_version/1/web1", "/running_version/2/web1");
         check(&[(old, Some("1"), None), (new, None, Some("2"))], &["web1|listing|host web1: 1 to 2|"]);
         check(&[(old, Some("1"), Some("2"))], &[]);
-        check(&[(old, Some("1"), None)], &["unknown|listing|host web1: 1 to none|vanished"]);
-        let ended = "unknown|listing|host web1: 1 to none|ended by lease";
+        check(&[(old, Some("1"), None)], &["unknown|listing|host web1: 1 to none|the key was deleted"]);
+        let ended = "unknown|listing|host web1: 1 to none|its lease ended";
         check(&[(old, Some("leased"), None)], &[ended]);
         // The host took itself off its list.
-        let by_host = [(old, Some("leased"), None), (report_key, Some(&ok[..]), Some(&ok[..]))];
-        check(&by_host, &["unknown|listing|host web1: 1 to none|vanished"]);
+        let towards = HostVerdict::Running { version: schema::names::Version::new("2").unwrap() };
+        let starts = report(towards, Phase::Start);
+        let by_host = [(old, Some("leased"), None), (report_key, Some(&starts[..]), Some(&starts[..]))];
+        check(&by_host, &["web1|listing|host web1: 1 to none|an update to 2 starts"]);
+        let order = InstructionOrder { epoch: 1, revision: 7 };
+        let (health, rollout) = ("/orchestrate/health/web/web1", format!("/orchestrate/rollouts/{order}"));
+        check(
+            &[(health, Some("passing"), Some("critical"))],
+            &["unknown|health|web on host web1: passing to critical|"],
+        );
+        check(&[(health, Some("critical"), Some("critical"))], &[]);
+        let (halt, value) =
+            (format!("{rollout}/halt"), r#"{"format":1,"at":1,"by":"db1","why":"1 host failed"}"#);
+        check(&[(&halt, None, Some(value))], &["db1|halt|the rollout of revision 7|1 host failed"]);
+        check(&[(&halt, Some(value), None)], &[]);
         let live = "/orchestrate/live/web1";
-        check(&[(live, Some("a"), None)], &["unknown|live|host web1: live to none|vanished"]);
-        check(&[(live, Some("leased"), None)], &["unknown|live|host web1: live to none|ended by lease"]);
+        check(&[(live, Some("a"), None)], &["unknown|live|host web1: live to none|the key was deleted"]);
+        check(&[(live, Some("leased"), None)], &["unknown|live|host web1: live to none|its lease ended"]);
         check(&[(live, None, Some("a"))], &["web1|live|host web1: none to live|"]);
         check(&[(live, Some("a"), Some("b"))], &[]);
         check(&[("/orchestrate/config/a", None, Some("x")), ("/elsewhere", None, Some("x"))], &[]);

@@ -1,13 +1,15 @@
-//! Who did what: the events in the store, and changes that have none.
+//! Who did what: the events in the store, what hosts did by themselves, and changes that have no event.
 //!
 //! This file is long because its tests write a history of the store.
 
+use super::automatic::automatic_acts;
 use crate::text::{Text, clean, rfc3339};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::host_config::ConfigScope;
 use schema::keys::{Key, Prefix};
 use schema::names::{EventId, HostName};
+use schema::order::InstructionOrder;
 use schema::records::{Event, Trigger};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::EpochSeconds;
@@ -40,7 +42,7 @@ pub struct PastEvent {
     pub step_host: Option<HostName>,
     /// The verb of the command; `None` for a change that no command recorded.
     pub verb: Option<String>,
-    /// What changed about a host by itself, which only a recording tells; `None` for an act.
+    /// What a host did, or what changed about it or its services, without a command; `None` for an act of a command.
     pub change: Option<HostChange>,
     /// The key that was changed.
     pub key: String,
@@ -58,7 +60,7 @@ pub struct PastEvent {
     pub(super) seconds: Option<EpochSeconds>,
 }
 
-/// What changed about a host.
+/// What a host did, or what changed about it or its services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostChange {
@@ -70,6 +72,20 @@ pub enum HostChange {
     Listing,
     /// Whether its agent runs.
     Live,
+    /// The health of one of its services.
+    Health,
+    /// It halted a rollout.
+    Halt,
+    /// It opened a stage of a rollout.
+    Stage,
+    /// It began to observe the hosts up to a stage.
+    Soak,
+    /// It noticed that a rollout has ended.
+    End,
+    /// It counts as failed in a rollout.
+    Failure,
+    /// It let the fleet go back to an earlier version.
+    Rollback,
 }
 
 impl HostChange {
@@ -79,23 +95,28 @@ impl HostChange {
             Self::Phase => "phase",
             Self::Listing => "listing",
             Self::Live => "live",
+            Self::Health => "health",
+            Self::Halt => "halt",
+            Self::Stage => "stage",
+            Self::Soak => "soak",
+            Self::End => "end",
+            Self::Failure => "failure",
+            Self::Rollback => "rollback",
         }
     }
 }
 
-/// Returns the keys and ranges from which the events are read: the events, and what only commands of operators
-/// change.
+/// The ranges that only commands of operators change.
+const OF_OPERATORS: [Prefix; 5] =
+    [Prefix::Freezes, Prefix::Maintenances, Prefix::Config, Prefix::ConfigState, Prefix::ConfigVersion];
+
+/// Returns the keys and ranges from which the events are read: the events, what only commands of operators
+/// change, and what tells of acts of hosts.
 pub fn event_reads() -> (Vec<Key>, Vec<Prefix>) {
     let keys = vec![Key::CurrentVersion, Key::Trigger, Key::RolloutPolicy, Key::DropStale];
-    let ranges = vec![
-        Prefix::Events,
-        Prefix::Freezes,
-        Prefix::Maintenances,
-        Prefix::Config,
-        Prefix::ConfigState,
-        Prefix::ConfigVersion,
-    ];
-    (keys, ranges)
+    let ranges =
+        [Prefix::Events].into_iter().chain(OF_OPERATORS).chain([Prefix::Rollouts, Prefix::HealthAll]);
+    (keys, ranges.collect())
 }
 
 /// Returns the host whose step left the event with this key, and its id; `None` for other keys.
@@ -124,20 +145,10 @@ impl PastEvent {
     /// Reads an event. One that cannot be read is shown as a change of its key.
     pub fn read(key: &str, entry: &Entry) -> Self {
         let unknown = Self {
-            at: None,
-            by: None,
-            store_user: None,
-            client: None,
-            step_host: None,
-            verb: None,
-            change: None,
-            key: key.to_owned(),
-            old_value: None,
-            new_value: None,
             reason: Some("the event cannot be read".into()),
             overwritten: entry.mod_revision != entry.create_revision,
             revision: entry.mod_revision,
-            seconds: None,
+            ..Self::about(key)
         };
         let Some((step_host, id)) = event_key(key) else { return unknown };
         let seconds = i64::try_from(id.millis() / 1000).ok().map(EpochSeconds);
@@ -159,6 +170,31 @@ impl PastEvent {
         }
     }
 
+    /// Returns an event about a key of which nothing else is known.
+    fn about(key: &str) -> Self {
+        Self {
+            at: None,
+            by: None,
+            store_user: None,
+            client: None,
+            step_host: None,
+            verb: None,
+            change: None,
+            key: key.to_owned(),
+            old_value: None,
+            new_value: None,
+            reason: None,
+            overwritten: false,
+            revision: 0,
+            seconds: None,
+        }
+    }
+
+    /// Returns an event of which a key tells, and no command.
+    pub(super) fn automatic(key: &str, change: HostChange, by: Option<String>) -> Self {
+        Self { change: Some(change), by, ..Self::about(key) }
+    }
+
     /// Returns what is known when an event was deleted, and not because a younger one took its place.
     pub fn deleted(key: &str, revision: i64) -> Self {
         let nothing = Entry {
@@ -176,21 +212,17 @@ impl PastEvent {
         let text =
             |bytes: &[u8]| codec::cut(&String::from_utf8_lossy(bytes), schema::records::EVENT_TEXT_MAX_BYTES);
         let seconds = trigger.as_ref().map(|trigger| trigger.at);
+        let is_rollback = trigger.as_ref().is_some_and(|trigger| trigger.rollback);
         Self {
             at: seconds.and_then(rfc3339),
             by: trigger.as_ref().map(|trigger| trigger.by.clone()),
-            store_user: None,
-            client: None,
-            step_host: None,
-            verb: None,
-            change: None,
-            key: key.to_owned(),
+            change: is_rollback.then_some(HostChange::Rollback),
             old_value: trigger.as_ref().and_then(|trigger| trigger.from.as_ref().map(ToString::to_string)),
             new_value: Some(text(&entry.value)),
             reason: trigger.and_then(|trigger| trigger.reason),
-            overwritten: false,
             revision: entry.mod_revision,
             seconds,
+            ..Self::about(key)
         }
     }
 
@@ -202,12 +234,25 @@ impl PastEvent {
 
     /// Returns what was changed, in words.
     fn what(&self) -> String {
-        if self.change.is_some() {
-            let host = Key::parse(&self.key).ok().and_then(|key| host_of(&key).map(ToString::to_string));
-            let [old, new] = [&self.old_value, &self.new_value].map(|of| of.as_deref().unwrap_or("none"));
-            return format!("host {}: {old} to {new}", host.unwrap_or_default());
-        }
+        let of_rollout = |order: &InstructionOrder| format!("the rollout of revision {}", order.revision);
         match (Key::parse(&self.key), &self.old_value, &self.new_value) {
+            (Ok(Key::Halt(order) | Key::Ended(order)), ..) => of_rollout(&order),
+            (Ok(Key::StageOpened(order, stage) | Key::Soak(order, stage)), ..) => {
+                format!("stage {stage} of {}", of_rollout(&order))
+            }
+            (Ok(Key::Failed(order, host)), ..) => format!("host {host} in {}", of_rollout(&order)),
+            (Ok(Key::RolloutRecord(_)), _, Some(new)) => format!("version {new}"),
+            (Ok(Key::Health(service, host)), None, Some(new)) => format!("{service} on host {host}: {new}"),
+            (Ok(Key::Health(service, host)), old, new) => {
+                let [old, new] = [old, new].map(|of| of.as_deref().unwrap_or("none"));
+                format!("{service} on host {host}: {old} to {new}")
+            }
+            (Ok(Key::Report(host) | Key::Live(host) | Key::RunningVersion(_, host)), old, new)
+                if self.change.is_some() =>
+            {
+                let [old, new] = [old, new].map(|of| of.as_deref().unwrap_or("none"));
+                format!("host {host}: {old} to {new}")
+            }
             (Ok(Key::CurrentVersion), Some(old), Some(new)) => format!("version {old} to {new}"),
             (Ok(Key::CurrentVersion), None, Some(new)) => format!("version {new}"),
             (Ok(Key::RolloutPolicy), ..) => "the rollout policy".into(),
@@ -265,10 +310,9 @@ impl EventsView {
             found.in_range(&Prefix::Events).map(|(key, entry)| PastEvent::read(key, entry)).collect();
         let known: BTreeSet<i64> = events.iter().map(|event| event.revision).collect();
         let oldest = known.first().copied().unwrap_or(0);
-        let (keys, ranges) = event_reads();
+        let (keys, _) = event_reads();
         let keys = keys.iter().filter_map(|key| found.entries.get_key_value(&key.to_string()));
-        let in_ranges = ranges.iter().filter(|range| **range != Prefix::Events);
-        for (key, entry) in keys.chain(in_ranges.flat_map(|range| found.in_range(range))) {
+        for (key, entry) in keys.chain(OF_OPERATORS.iter().flat_map(|range| found.in_range(range))) {
             // A trigger is written with the version, and tells about it.
             let is_trigger = Key::parse(key) == Ok(Key::Trigger);
             if !is_trigger && entry.mod_revision > oldest && !known.contains(&entry.mod_revision) {
@@ -277,14 +321,23 @@ impl EventsView {
                 events.push(PastEvent::without_command(key, entry, trigger));
             }
         }
+        // A rollback of an operator has an event, and that of a present rollout is told by the version.
+        let told: BTreeSet<i64> = events.iter().map(|event| event.revision).collect();
+        let is_told =
+            |act: &PastEvent| act.change == Some(HostChange::Rollback) && told.contains(&act.revision);
+        events.extend(automatic_acts(found).filter(|act| !is_told(act)));
         events.sort_by_key(|event| event.revision);
         Self { events, revision: found.revision, not_recorded: Vec::new() }
     }
 
-    /// Adds what changed about hosts by itself, and what is not recorded of that time.
+    /// Adds what changed about hosts by itself, and what is not recorded of that time. What the store tells too is
+    /// told once.
     pub fn add_changes(&mut self, changes: impl IntoIterator<Item = PastEvent>, not_recorded: Vec<String>) {
         self.not_recorded.extend(not_recorded);
-        self.events.extend(changes);
+        let known: BTreeSet<(i64, String)> =
+            self.events.iter().map(|event| (event.revision, event.key.clone())).collect();
+        let is_new = |event: &PastEvent| !known.contains(&(event.revision, event.key.clone()));
+        self.events.extend(changes.into_iter().filter(is_new));
         self.events.sort_by_key(|event| event.revision);
     }
 
@@ -417,7 +470,43 @@ mod tests {
         store.put_again("/orchestrate/trigger", &codec::write(&trigger));
         assert_eq!(
             store.rows()[1],
-            "2023-11-14T22:13:25Z|web-7|no command|version v2 to v1|too many hosts failed"
+            "2023-11-14T22:13:25Z|web-7|rollback|version v2 to v1|too many hosts failed"
+        );
+    }
+
+    #[test]
+    fn acts_of_hosts_in_a_rollout_are_told_from_its_keys() {
+        let mut store = Store::default();
+        trigger(&mut store, AT, "ann", "v2");
+        let mut put = |key: &str, value: &str| {
+            store.put(
+                &format!("/orchestrate/rollouts/{}/{key}", InstructionOrder { epoch: 1, revision: 1 }),
+                value,
+            );
+        };
+        put("soak/1", r#"{"format":1,"at":1700000010,"by":"web1"}"#);
+        put("opened/2", r#"{"format":1,"at":1700000020,"by":"web1"}"#);
+        put(
+            "failed/db1",
+            r#"{"format":1,"at":1700000030,"kind":"attempt","reason":"apply step pkg exited with code 3"}"#,
+        );
+        put("failed/db2", r#"{"format":1,"at":1700000040,"kind":"lost","reason":"its agent does not run"}"#);
+        put("halt", r#"{"format":1,"at":1700000050,"by":"db1","why":"2 hosts failed, 1 tolerated"}"#);
+        put("ended", r#"{"format":1,"at":1700000060,"by":"web1"}"#);
+        store.put("/orchestrate/health/web/web1", "critical");
+        store.put("/orchestrate/health/web/web2", "passing");
+        let rows = store.rows();
+        assert_eq!(
+            rows[1..],
+            [
+                "2023-11-14T22:13:30Z|web1|soak|stage 1 of the rollout of revision 1|",
+                "2023-11-14T22:13:40Z|web1|stage|stage 2 of the rollout of revision 1|",
+                "2023-11-14T22:13:50Z|db1|failure|host db1 in the rollout of revision 1|apply step pkg exited with code 3",
+                "2023-11-14T22:14:00Z|unknown|failure|host db2 in the rollout of revision 1|its agent does not run",
+                "2023-11-14T22:14:10Z|db1|halt|the rollout of revision 1|2 hosts failed, 1 tolerated",
+                "2023-11-14T22:14:20Z|web1|end|the rollout of revision 1|",
+                "unknown|unknown|health|web on host web1: critical|",
+            ]
         );
     }
 

@@ -1,6 +1,7 @@
 //! What commands and pages show of the fleet. Each view is a value: `Serialize` gives its JSON, and
 //! `Display`, or `text` if the text depends on the time or the terminal, its text.
 
+mod automatic;
 mod causes;
 mod changes;
 mod claim;
