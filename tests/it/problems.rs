@@ -102,3 +102,29 @@ fn a_step_that_runs_for_some_time_is_shown_with_its_name_and_its_limit() {
     host.remove("hold-packages");
     host.wait_for_listing(&etcd.store(), "1");
 }
+#[test]
+fn checks_that_stand_for_results_are_fed_by_an_agent_that_applies_versions() {
+    let etcd = Etcd::single();
+    let mut host = Host::new("web1", &etcd.endpoints());
+    let service = |name: &str| format!(r#"{{"service": {{"name": "{name}", "check": {{"ttl": "1h"}}}}}}"#);
+    host.write_service("puppet.json", &service("puppet"));
+    host.write_service("validation.json", &service("validation"));
+    host.start();
+    etcd.store().put("/current_version", "1");
+    host.wait_for_listing(&etcd.store(), "1");
+    let settled = || (status(&host)["fleet"] == "settled").then_some(());
+    wait::until("the fleet is settled", settled, || status(&host).to_string());
+    // The service and the result have one cause.
+    host.write("code-check", "1\n");
+    let failed = || {
+        let answer = host.command(&["-o", "json", "get_failures"], "");
+        let answer: serde_json::Value = serde_json::from_str(&answer.out).expect(&answer.err);
+        let checks: Vec<_> =
+            answer["failures"].as_array()?.iter().map(|found| found["check"].clone()).collect();
+        (checks == ["validation"]).then_some(())
+    };
+    wait::until("the validation fails once", failed, || status(&host).to_string());
+    let health = || (etcd.store().get("/orchestrate/health/validation/web1")? == "critical").then_some(());
+    wait::until("the service is critical", health, || status(&host).to_string());
+    assert_eq!(host.command(&["local_health"], "").code, 1);
+}

@@ -6,11 +6,13 @@ use crate::clock;
 use crate::identity;
 use crate::status::Status;
 use crate::step::RunResult;
+use catalog::checks::checks_of_result;
 use etcd_session::jitter;
 use planning::host::{Decision, Fact, HostState, RunningStep, StepReport, Target};
 use planning::policy::StepMeaning;
 use schema::codec::log_tail;
 use schema::plan::Conclusion;
+use schema::records::Driver;
 use schema::steps::StepEnd;
 use schema::time::format_duration;
 use schema::verdict::VerdictKind;
@@ -37,6 +39,21 @@ impl Reconciler {
         self.metrics.note_conclusion(conclusion);
         if let (Conclusion::CycleEnded { .. }, Some(validation)) = (conclusion, &state.validation) {
             self.metrics.note_validation(validation.result);
+            self.pass_results(state);
+        }
+    }
+
+    /// Passes the results of the host to the TTL checks that stand for them. Where scripts apply versions, they report
+    /// to these checks; where the agent does, nothing else would.
+    fn pass_results(&self, state: &HostState) {
+        if self.settings.borrow().policy.driver != Driver::Agent {
+            return;
+        }
+        for (kind, (result, record)) in &state.statuses {
+            for (check, status) in checks_of_result(kind, *result) {
+                // Most hosts define no such check.
+                let _ = self.registry.report_result(&check, status, &record.reason);
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 
 use crate::definitions::{CheckDefinition, CheckKind};
 use schema::health::{CheckStatus, Health};
+use schema::keys::StatusState;
+use schema::names::{CheckId, StatusType};
 use schema::records::MaintenanceMode;
 use schema::time::BootMillis;
 use serde::Serialize;
@@ -132,6 +134,21 @@ pub fn health<'a>(
     Some(checks.map(|(_, state)| state.status).max().unwrap_or(CheckStatus::Passing).into())
 }
 
+/// Returns the checks that stand for a result of a host, with the status that the result gives them: the original tool
+/// defines the checks `puppet`, `validation` and one of a service with each of these names. "Not yet" gives none.
+pub fn checks_of_result(kind: &StatusType, result: StatusState) -> Vec<(CheckId, CheckStatus)> {
+    if ![StatusType::apply(), StatusType::validation()].contains(kind) {
+        return Vec::new();
+    }
+    let [of_host, of_service] = match result {
+        StatusState::Success => [CheckStatus::Passing; 2],
+        StatusState::Failed => [CheckStatus::Warning, CheckStatus::Critical],
+        StatusState::Pending => return Vec::new(),
+    };
+    let names = [(kind.to_string(), of_host), (format!("service:{kind}"), of_service)];
+    names.into_iter().filter_map(|(name, status)| Some((CheckId::new(name).ok()?, status))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +172,20 @@ mod tests {
 
     fn at(seconds: u64) -> BootMillis {
         BootMillis(seconds * 1000)
+    }
+
+    #[test]
+    fn a_result_has_the_checks_of_the_original_tool() {
+        let check = |kind: &str, result, expected: &[&str]| {
+            let found = checks_of_result(&StatusType::new(kind).unwrap(), result);
+            let found: Vec<String> = found.iter().map(|(id, status)| format!("{id} {status}")).collect();
+            assert_eq!(found, expected, "{kind}");
+        };
+        check("puppet", StatusState::Success, &["puppet passing", "service:puppet passing"]);
+        check("puppet", StatusState::Failed, &["puppet warning", "service:puppet critical"]);
+        check("validation", StatusState::Failed, &["validation warning", "service:validation critical"]);
+        check("validation", StatusState::Pending, &[]);
+        check("provisioned", StatusState::Failed, &[]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
 use crate::fleet::verdict::{FleetVerdict, Running};
 use schema::health::CheckStatus;
-use schema::names::{HostName, ServiceName};
+use schema::keys::StatusState;
+use schema::names::{HostName, ServiceName, StatusType};
 use schema::plan::Phase;
 use schema::records::{FailingCheck, UnpublishedService};
 use serde::Serialize;
@@ -56,6 +57,12 @@ impl Fleet {
             if self.services.maintenance.get(host).is_some_and(|out| out.of(service).is_some())
                 || self.hosts.get(host).is_some_and(|facts| self.is_explained(host, facts))
             {
+                continue;
+            }
+            // A service that stands for a result, as `puppet` of the original tool, fails once.
+            let result = StatusType::new(service.as_str()).map(|kind| (kind, StatusState::Failed));
+            let facts = self.hosts.get(host);
+            if result.is_ok_and(|result| facts.is_some_and(|facts| facts.statuses.contains_key(&result))) {
                 continue;
             }
             let (host_checks, line) = self.check_outputs(host, service, status);
