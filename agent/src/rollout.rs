@@ -9,18 +9,16 @@ use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use crate::rollout_followed::FollowedRanges;
 use crate::rollout_found::{FoundRollout, has_all};
-use crate::rollout_writes::{halt, look_after};
+use crate::rollout_writes::{halt, look_after, write_record};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
-use planning::rollout::{
-    Holders, RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, resolve, second_reads,
-};
+use planning::rollout::{Holders, RecordTask, RolloutView, WatchedQueue, first_reads, second_reads};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::writes::Fence;
-use schema::writes::rollout::{begin_resolving, record_keys, write_record};
+use schema::writes::rollout::begin_resolving;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -177,12 +175,7 @@ impl RolloutTask {
             (RecordTask::Write, _) => {}
             (RecordTask::Begin, None) | (RecordTask::None, _) => return Ok(false),
         }
-        let reads = Read::all(&record_keys(order), &RECORD_RANGES);
-        let found = self.session.read_judged(wanted.history, &reads, None, deadline).await?;
-        let record = resolve(&wanted.instruction, &found, clock::now().wall);
-        let rollouts = found.entries.keys().map(String::as_str);
-        let written = self.session.commit(&write_record(order, &record, &found, rollouts), deadline).await?;
-        tracing::info!(rollout = %order, applied = written.applied, "the record of the rollout");
+        write_record(&self.session, wanted.history, &wanted.instruction).await?;
         Ok(true)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
-use crate::rollout_writes::{halt, look_after};
+use crate::rollout_writes::{halt, look_after, write_missing_record};
 use etcd_session::{Deadline, Session, StoreError, jitter};
 use planning::host::{EndSearch, Looker};
 use planning::rollout::{
@@ -106,6 +106,11 @@ impl RolloutEndTask {
         match task {
             ClosingTask::Stop => return Ok(self.stop(*order)),
             ClosingTask::Wait => return Ok(Some(later)),
+            ClosingTask::WriteRecord => {
+                let by = (&self.host, *fence);
+                let is_written = write_missing_record(&self.session, by, *history, *order).await?;
+                return Ok(Some(if is_written { NEXT_CHANGE } else { later }));
+            }
             ClosingTask::Begin(mark) => {
                 let begin = begin_closing(&self.host, *fence, *order, mark);
                 // If the answer is lost, the mark may be there, and nobody else looks.

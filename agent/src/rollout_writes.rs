@@ -1,14 +1,61 @@
-//! What several tasks write about a rollout: that it is halted, and what becomes of hosts that vanished while they
+//! What several tasks write about a rollout: its record, that it is halted, and what becomes of hosts that vanished while they
 //! hold claims.
 
 use crate::clock;
 use etcd_session::{Deadline, Session, StoreError};
-use planning::rollout::{HolderTask, Holders, start_timer};
+use planning::rollout::{HolderTask, Holders, RECORD_RANGES, resolve, start_timer};
+use schema::instruction::Instruction;
+use schema::keys::Key;
 use schema::names::HostName;
+use schema::order::InstructionOrder;
 use schema::reads::Read;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::Fence;
+use schema::writes::rollout::{self, begin_resolving, record_keys};
+
+/// Writes the record of the rollout of an instruction, unless there is one. Returns true if it was written.
+///
+/// # Errors
+/// Returns the store's error.
+pub(crate) async fn write_record(
+    session: &Session,
+    history: u64,
+    instruction: &Instruction,
+) -> Result<bool, StoreError> {
+    let (deadline, order) = (Deadline::of_request(), instruction.order);
+    let reads = Read::all(&record_keys(order), &RECORD_RANGES);
+    let found = session.read_judged(history, &reads, None, deadline).await?;
+    let record = resolve(instruction, &found, clock::now().wall);
+    let rollouts = found.entries.keys().map(String::as_str);
+    let transaction = rollout::write_record(order, &record, &found, rollouts);
+    let written = session.commit(&transaction, deadline).await?;
+    tracing::info!(rollout = %order, applied = written.applied, "the record of the rollout");
+    Ok(written.applied)
+}
+
+/// Writes the record of a rollout that no host starts, because every host has the version already. One host of the
+/// fleet does: the one that marks so first. Returns true if this one did.
+///
+/// # Errors
+/// Returns the store's error.
+pub(crate) async fn write_missing_record(
+    session: &Session,
+    (host, fence): (&HostName, Fence),
+    history: u64,
+    order: InstructionOrder,
+) -> Result<bool, StoreError> {
+    let deadline = Deadline::of_request();
+    if !session.commit(&begin_resolving(host, fence, order), deadline).await?.applied {
+        return Ok(false);
+    }
+    let reads = Read::all(&[Key::CurrentVersion, Key::Store], &[]);
+    let found = session.read_judged(history, &reads, None, deadline).await?;
+    match Instruction::find(&found).filter(|instruction| instruction.order == order) {
+        Some(instruction) => write_record(session, history, &instruction).await,
+        None => Ok(false),
+    }
+}
 
 /// Halts the rollout by the first of these transactions that the store permits. Returns true if somebody halted
 /// it, so that what was read before is out of date.

@@ -90,7 +90,8 @@ impl Agent {
                 let seen = (&mut self.ending.seen, world.clock(self.machine).boot);
                 match closing_task(order, fence.live_lease, &found, seen) {
                     ClosingTask::Stop => return self.ended(world, order),
-                    ClosingTask::Wait => self.end_due(world, 150_000..450_000),
+                    // Simulated operators and hosts that wait write the record.
+                    ClosingTask::Wait | ClosingTask::WriteRecord => self.end_due(world, 150_000..450_000),
                     ClosingTask::Begin(mark) => {
                         // If the answer is lost, the mark may be there, and nobody else looks.
                         self.ending.holds = true;

@@ -77,6 +77,6 @@ fn version_before(version: &Version, found: &KeySnapshot) -> Option<Version> {
 fn good_of(instruction: &Instruction, found: &KeySnapshot) -> Option<Version> {
     match found.get(&Key::RolloutRecord(instruction.order)) {
         Some(record) => codec::read::<RolloutRecord>(&record.value).ok()?.good,
-        None => good_version(instruction.order, found),
+        None => good_version(instruction, found),
     }
 }

@@ -17,8 +17,10 @@ const MARK_KEPT: Duration = Duration::from_secs(3_600);
 pub enum ClosingTask {
     /// Nothing more: the rollout has ended, or no policy governs it.
     Stop,
-    /// Nothing now: another host looks, or the record is not written yet.
+    /// Nothing now: another host looks, or writes the record.
     Wait,
+    /// It writes the record, which nobody else does if every host has the version already.
+    WriteRecord,
     /// It takes the mark of the host that looks, if the mark still has this revision: 0 if there is none.
     Begin(i64),
     /// It holds the mark, and looks.
@@ -33,8 +35,10 @@ pub struct SeenMark {
 }
 
 /// Returns what a host reads that is through with its rollout.
-pub fn closing_reads(order: InstructionOrder) -> [Key; 4] {
-    [Key::RolloutPolicy, Key::RolloutRecord(order), Key::Ended(order), Key::Closing(order)]
+pub fn closing_reads(order: InstructionOrder) -> [Key; 5] {
+    let of_rollout = [Key::RolloutRecord, Key::Ended, Key::Closing, Key::Resolving].map(|key| key(order));
+    let [record, ended, closing, resolving] = of_rollout;
+    [Key::RolloutPolicy, record, ended, closing, resolving]
 }
 
 /// Returns what a host does that is through with its rollout. `live_lease` is the lease of its agent, `seen` the
@@ -49,7 +53,10 @@ pub fn closing_task(
         return ClosingTask::Stop;
     }
     match (record_of(order, found), found.get(&Key::Closing(order))) {
-        (None, _) if governs(order, found) => ClosingTask::Wait,
+        (None, _) if governs(order, found) && found.get(&Key::Resolving(order)).is_some() => {
+            ClosingTask::Wait
+        }
+        (None, _) if governs(order, found) => ClosingTask::WriteRecord,
         (None, _) => ClosingTask::Stop,
         (Some(_), None) => ClosingTask::Begin(0),
         (Some(_), Some(mark)) if mark.lease == live_lease => ClosingTask::Look,

@@ -10,7 +10,6 @@ use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{LimitValue, Version};
-use schema::order::InstructionOrder;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
     RolloutOptions, RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger, WINDOWS_MAX,
@@ -36,7 +35,7 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
             Some(trigger) => (Some(trigger.by.clone()), trigger.reason.clone()),
             None => (None, None),
         };
-        let good = good_version(instruction.order, found);
+        let good = good_version(instruction, found);
         let good = if rollback && has_worked(version, found) { Some(version.clone()) } else { good };
         RolloutRecord { refused, by, reason, good, rollback, ..RolloutRecord::new(version.clone(), at) }
     };
@@ -65,20 +64,21 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
 }
 
 /// Returns the version to go back to when the rollout of an instruction fails: the one before it if its
-/// rollout has ended, else the one that the rollout before it would have gone back to. `None` if no such
+/// rollout has ended, else the one that the rollout before it would have gone back to. A rollout of the same version
+/// leads back to where that one would: whoever writes a version again keeps the way back. `None` if no such
 /// version is known, also because versions were rolled out without a policy in between. `found` holds the policy
 /// and the keys of all rollouts.
-pub fn good_version(order: InstructionOrder, found: &KeySnapshot) -> Option<Version> {
+pub fn good_version(instruction: &Instruction, found: &KeySnapshot) -> Option<Version> {
     let policy = codec::read::<RolloutPolicy>(&found.get(&Key::RolloutPolicy)?.value).ok()?;
     let records = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(Key::RolloutRecord(of)) if of < order => Some((of, entry)),
+        Ok(Key::RolloutRecord(of)) if of < instruction.order => Some((of, entry)),
         _ => None,
     });
     let (before, entry) = records.max_by_key(|(of, _)| *of)?;
     let record =
         codec::read::<RolloutRecord>(&entry.value).ok().filter(|_| before.revision > policy.since)?;
     let has_ended = found.get(&Key::Ended(before)).is_some();
-    if has_ended { Some(record.version) } else { record.good }
+    if has_ended && record.version != instruction.version { Some(record.version) } else { record.good }
 }
 
 /// True if a rollout of this version has ended.

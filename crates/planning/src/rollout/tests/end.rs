@@ -213,7 +213,13 @@ fn one_host_looks_for_the_end() {
     check(&|_| {}, ClosingTask::Begin(0));
     check(&|f| drop(f.marked(7, 70).record()), ClosingTask::Look);
     check(&|f| drop(f.marked(8, 70).record()), ClosingTask::Wait);
-    check(&|f| drop(f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string())), ClosingTask::Wait);
+    let unwritten = |f: &mut Found| drop(f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string()));
+    check(&unwritten, ClosingTask::WriteRecord);
+    let others_write = |f: &mut Found| {
+        unwritten(f);
+        f.put(&Key::Resolving(ORDER), "web1", 60);
+    };
+    check(&others_write, ClosingTask::Wait);
     let ungoverned = |f: &mut Found| {
         f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string());
         f.0.entries.remove(&Key::RolloutPolicy.to_string());
@@ -274,7 +280,7 @@ fn the_good_version_is_that_of_the_last_rollout_that_ended() {
         for (at, record, has_ended) in earlier {
             found.earlier(*at, record.clone(), *has_ended);
         }
-        let good = good_version(ORDER, &found.0);
+        let good = good_version(&instruction(), &found.0);
         assert_eq!(good.as_ref().map(Version::as_str), expected, "{earlier:?}");
     };
     check(&[], 0, None);
@@ -285,6 +291,11 @@ fn the_good_version_is_that_of_the_last_rollout_that_ended() {
     // A version that was left by a rollback is not good, though its rollout had ended.
     check(&[(10, record("v3", Some("v1")), true), (20, back("v1"), false)], 0, Some("v1"));
     check(&[(10, record("v3", Some("v1")), true), (20, back("v1"), true)], 0, Some("v1"));
+    // The version is written again, after its rollout has ended or before: the way back stays.
+    let again = instruction().version;
+    let again = again.as_str();
+    check(&[(10, record("v1", None), true), (20, record(again, Some("v1")), true)], 0, Some("v1"));
+    check(&[(10, record("v1", None), true), (20, record(again, Some("v1")), false)], 0, Some("v1"));
     // Nobody knows what was rolled out while there was no policy.
     check(&[(10, record("v1", None), true)], 10, None);
     check(&[(10, record("v1", None), true)], 9, Some("v1"));
