@@ -155,6 +155,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
             group: settings.group.clone(),
             labels: settings.labels.clone(),
             since: clock::now().wall,
+            from_script: false,
             decommissioned: None,
         },
         resume: true,

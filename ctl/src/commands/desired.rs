@@ -1,7 +1,7 @@
 //! The desired version: `current_version` and `pending_update`.
 
 use super::context::Store;
-use super::script_start;
+use super::{look_after, script_start};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
 use crate::output::{self, Output};
@@ -148,6 +148,9 @@ pub(super) async fn pending_update(
     keys.extend(host.clone().map(Key::Host));
     let mut read = store.session.read_keys(&keys, store.deadline).await;
     let has_brakes = read.as_ref().is_ok_and(has_brakes);
+    if let (true, Some(host), Ok(found)) = (has_brakes && !options.peek, &host, &read) {
+        script_start::join(host, found, store).await?;
+    }
     if has_brakes {
         keys.push(Key::RolloutPolicy);
         read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
@@ -179,6 +182,11 @@ pub(super) async fn pending_update(
     let claims = starts && !options.peek && !agent_drives && has_policy && held_back.is_none();
     let held_back = match (claims, &host) {
         (true, Some(host)) => script_start::claim(host, is_installed, store).await?,
+        // A host that has nothing to start looks after the others.
+        (false, Some(host)) if pending == Pending::No && !options.peek && has_policy => {
+            look_after::rollout(host, store).await;
+            held_back
+        }
         _ => held_back,
     };
     let answer = json!({

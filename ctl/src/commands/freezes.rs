@@ -2,6 +2,7 @@
 //! `rollout pause` and `rollout resume`.
 
 use super::context::{Store, host_of};
+use super::identity;
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -14,7 +15,7 @@ use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, Token};
-use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, STORE_FORMAT, StoreIdentity};
+use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, STORE_FORMAT};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, parse_duration};
 use schema::writes::operator;
@@ -108,51 +109,47 @@ pub(super) async fn add(
         return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
     }
     store.prepare_act();
-    let found = store.session.read_all(&[Key::Store], &[Prefix::Lives], None, store.deadline).await?;
-    let identity = identity_of(&found)?;
-    if !identity.has_brakes {
-        refuse_older_agents(&found)?;
-    }
-    // The time is taken before the lease is granted, and the lease is a little longer: the freeze must not
-    // end before the time that it names.
-    let at = super::context::now();
-    let lease = match seconds {
-        Some(seconds) => {
-            let seconds = seconds.saturating_add(LEASE_MARGIN_SECONDS);
-            store.session.grant_lease(seconds, store.deadline).await?
+    let (freeze, token, revision) = loop {
+        let found = store.session.read_all(&[Key::Store], &[Prefix::Lives], None, store.deadline).await?;
+        let identity = identity::of_store(&found, store).await?;
+        if !identity.has_brakes {
+            refuse_older_agents(&found)?;
         }
-        None => 0,
+        // The time is taken before the lease is granted, and the lease is a little longer: the freeze must not
+        // end before the time that it names.
+        let at = super::context::now();
+        let lease = match seconds {
+            Some(seconds) => {
+                let seconds = seconds.saturating_add(LEASE_MARGIN_SECONDS);
+                store.session.grant_lease(seconds, store.deadline).await?
+            }
+            None => 0,
+        };
+        let until = seconds.map(|seconds| EpochSeconds(at.0.saturating_add(seconds)));
+        let act = store.act(verb, Some(&reason)).await?;
+        let freeze = FreezeRecord { by: act.by.clone(), reason: reason.clone(), at, until };
+        let token = etcd_session::random_token();
+        let transaction = operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act);
+        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if committed.applied {
+            break (freeze, token, committed.revision);
+        }
+        if !identity::is_new(&found) {
+            return Err(Failure::cannot_tell(
+                "the store's identity changed during the command; nothing was written, repeat the command",
+            ));
+        }
     };
-    let until = seconds.map(|seconds| EpochSeconds(at.0.saturating_add(seconds)));
-    let act = store.act(verb, Some(&reason)).await?;
-    let freeze = FreezeRecord { by: act.by.clone(), reason, at, until };
-    let token = etcd_session::random_token();
-    let transaction = operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act);
-    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-    if !committed.applied {
-        return Err(Failure::cannot_tell(
-            "the store's identity changed during the command; nothing was written, repeat the command",
-        ));
-    }
     let frozen = FrozenBy { scope: scope.clone(), token: Some(token), freeze: Some(freeze) };
     let who = match scope {
         FreezeScope::Fleet | FreezeScope::Pause => "no host",
         FreezeScope::Role(_) | FreezeScope::Group(_) => "none of its hosts",
         FreezeScope::Host(_) => "it no longer",
     };
-    output::note(&format!("{frozen}; {who} starts an update after revision {}", committed.revision));
-    let answer = FreezeAnswer { freeze: FreezeView(frozen), revision: committed.revision, changed: true };
+    output::note(&format!("{frozen}; {who} starts an update after revision {revision}"));
+    let answer = FreezeAnswer { freeze: FreezeView(frozen), revision, changed: true };
     output.answer(&answer, |_| {});
     Ok(Exit::Yes)
-}
-
-/// Returns the identity of the store, which is marked when the first freeze or policy is written.
-pub(super) fn identity_of(found: &KeySnapshot) -> Result<StoreIdentity, Failure> {
-    let Some(entry) = found.get(&Key::Store) else {
-        return Err(Failure::no("the store has no identity yet: no agent has used it, so nothing can start"));
-    };
-    StoreIdentity::read(&entry.value)
-        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::Store)))
 }
 
 /// An agent that does not know freezes and limits would start in spite of one. As soon as the store is marked, it

@@ -130,6 +130,7 @@ impl RosterPatch {
         if entry.decommissioned.take().is_some() {
             entry.since = since;
         }
+        entry.from_script = false;
         entry.role = self.role.or(entry.role);
         entry.group = self.group.or(entry.group);
         entry.labels.extend(self.labels);

@@ -14,8 +14,9 @@
 //! This file is long because the two verbs share how they write for a host beside its agent.
 
 use super::context::{Store, now, version_of};
-use super::desired::{driver, refused_by_agent};
+use super::desired::{self, driver, refused_by_agent};
 use super::local::status_keys;
+use super::look_after;
 use crate::agent::{self, CheckAck, CheckResult};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -34,7 +35,7 @@ use schema::records::{Driver, FailedHost, FailureKind, RolloutRecord, StatusReco
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Operation;
 use schema::writes::claims::FoundClaims;
-use schema::writes::one_shot::OneShot;
+use schema::writes::one_shot::{OneShot, register};
 use serde_json::json;
 use std::fmt::Display;
 
@@ -132,6 +133,15 @@ fn report_check(
     }
 }
 
+/// What the store knows of a host that reports. A user who may not read it learns nothing.
+#[derive(Debug, Clone, Copy)]
+struct KnownHost {
+    /// True if nothing in the store is about the host yet, so that its report makes it a host of the fleet.
+    is_new: bool,
+    /// True if the report also puts it on the roster.
+    joins: bool,
+}
+
 /// Writes one-shot reports of one host.
 struct Writer<'a> {
     store: &'a Store<'a>,
@@ -168,16 +178,18 @@ impl<'a> Writer<'a> {
         Ok(lease)
     }
 
-    /// True if nothing in the store is about the host yet, so that a report makes it a host of the fleet. False
-    /// for a user who may not read that.
-    async fn is_new(&self) -> Result<bool, StoreError> {
+    /// Returns what the store knows of the host before its report.
+    async fn known(&self) -> Result<KnownHost, StoreError> {
         let host = &self.host;
         let mut keys = vec![Key::Host(host.clone()), Key::Live(host.clone()), Key::Announced(host.clone())];
         keys.extend(known_types().map(|kind| Key::Reporting(kind, host.clone())));
         keys.extend(status_keys(host));
         match self.store.session.read_keys(&keys, self.store.deadline).await {
-            Ok(found) => Ok(found.entries.is_empty()),
-            Err(StoreError::PermissionDenied { .. }) => Ok(false),
+            Ok(found) => {
+                let is_new = found.entries.is_empty();
+                Ok(KnownHost { is_new, joins: found.get(&Key::Host(host.clone())).is_none() })
+            }
+            Err(StoreError::PermissionDenied { .. }) => Ok(KnownHost { is_new: false, joins: false }),
             Err(error) => Err(error),
         }
     }
@@ -237,9 +249,9 @@ pub(super) async fn update_own_status(
     let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
-    let is_new = writer.is_new().await?;
-    until_written(async || write_status(&writer, &kind, state, code).await).await?;
-    if is_new {
+    let known = writer.known().await?;
+    until_written(async || write_status((&writer, known), &kind, state, code).await).await?;
+    if known.is_new {
         writer.warn_of_new_host();
     }
     // Most agents have no check of this name and need none, so only an error is reported.
@@ -253,7 +265,7 @@ pub(super) async fn update_own_status(
 }
 
 async fn write_status(
-    writer: &Writer<'_>,
+    (writer, known): (&Writer<'_>, KnownHost),
     kind: &StatusType,
     state: StatusState,
     code: i64,
@@ -282,6 +294,9 @@ async fn write_status(
     };
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
     let mut transaction = shot.status(&(kind.clone(), state, record));
+    if known.joins {
+        register(&mut transaction, &writer.host, now());
+    }
     if state == StatusState::Failed && agents_own {
         let reason = format!("{kind} exited with code {code}");
         let failed = FailedHost { at: now(), kind: FailureKind::Attempt, reason, cause: None, healed: false };
@@ -324,16 +339,19 @@ pub(super) async fn update_own_info(
             Version::new(text).map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?
         }
     };
-    let is_new = writer.is_new().await?;
-    until_written(async || write_listing(&writer, &running).await).await?;
-    if is_new {
+    let known = writer.known().await?;
+    until_written(async || write_listing((&writer, known), &running).await).await?;
+    if known.is_new {
         writer.warn_of_new_host();
     }
     writer.print(output, "version", &running);
     Ok(Exit::Yes)
 }
 
-async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, Failure> {
+async fn write_listing(
+    (writer, known): (&Writer<'_>, KnownHost),
+    running: &Version,
+) -> Result<bool, Failure> {
     let Store { session, deadline, .. } = writer.store;
     let host = &writer.host;
     let announced = Key::Announced(host.clone());
@@ -360,6 +378,9 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     };
     let shot = OneShot { host: host.clone(), lease, live_revision: agent.map(|a| a.revision) };
     let mut transaction = shot.list(running, now(), &others);
+    if known.joins {
+        register(&mut transaction, host, now());
+    }
     let desired = snapshot.get(&Key::CurrentVersion).and_then(|e| codec::read_version(&e.value).ok());
     // The version for which the claims were taken is the end of that update, also if another one is desired
     // by now.
@@ -376,7 +397,11 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
             shot.release(&mut transaction, (None, now()), &snapshot);
         }
     }
-    Ok(session.commit(&transaction, *deadline).await?.applied)
+    let is_written = session.commit(&transaction, *deadline).await?.applied;
+    if is_written && desired::has_brakes(&snapshot) {
+        look_after::rollout(host, writer.store).await;
+    }
+    Ok(is_written)
 }
 
 /// Returns the deletion of the failure of a host in the present rollout. A store that never had a policy has

@@ -1,7 +1,8 @@
 //! The rollout policy: `policy show`, `policy set` and `policy check`.
 
 use super::context::Store;
-use super::freezes::{identity_of, refuse_older_agents};
+use super::freezes::refuse_older_agents;
+use super::identity;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::Context;
@@ -77,24 +78,29 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
     let policy = read_file(file)?;
     store.prepare_act();
     let keys = [Key::Store, Key::RolloutPolicy];
-    let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
-    let identity = identity_of(&found)?;
-    if !identity.has_brakes {
-        refuse_older_agents(&found)?;
-    }
-    let act = store.act("policy set", None).await?;
-    let transaction = set_policy(&policy, &identity, &found, &act);
-    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-    if !committed.applied {
-        return Err(Failure::cannot_tell(
-            "the policy or the store's identity changed during the command; nothing was written, repeat the command",
-        ));
-    }
+    let revision = loop {
+        let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
+        let identity = identity::of_store(&found, store).await?;
+        if !identity.has_brakes {
+            refuse_older_agents(&found)?;
+        }
+        let act = store.act("policy set", None).await?;
+        let transaction = set_policy(&policy, &identity, &found, &act);
+        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if committed.applied {
+            break committed.revision;
+        }
+        if !identity::is_new(&found) {
+            return Err(Failure::cannot_tell(
+                "the policy or the store's identity changed during the command; nothing was written, repeat the command",
+            ));
+        }
+    };
     output::note(
         "the policy applies to every version that is triggered from now on, and to a running rollout whose record is not written yet",
     );
     let mut json = json_of(&policy);
-    json["revision"] = json!(committed.revision);
+    json["revision"] = json!(revision);
     answer(&policy, &mut json, output);
     Ok(Exit::Yes)
 }

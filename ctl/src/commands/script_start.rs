@@ -4,22 +4,21 @@
 
 use super::context::{Store, now};
 use super::host_rollout::read_rollout;
+use super::look_after;
 use super::record::write_record;
 use crate::exit::Failure;
 use crate::output;
 use etcd_session::StoreError;
-use planning::rollout::{EndTask, HolderTask, Holders, Need, RolloutView, end_reads, end_task, start_timer};
+use planning::rollout::{Need, RolloutView};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
-use schema::order::InstructionOrder;
-use schema::records::{Ended, HostClaims, Purpose, SCRIPT_INSTANCE, StageOpening};
+use schema::records::{HostClaims, Purpose, SCRIPT_INSTANCE};
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Now, Span};
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::StartGuard;
 use schema::writes::one_shot::OneShot;
-use schema::writes::stage::time_soak;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -28,6 +27,22 @@ const TRIES: u32 = 5;
 /// Time after which the claims of a script end if the host has no agent. A script that takes longer should
 /// run beside an agent.
 const LOST_AFTER: Span = Span(Duration::from_secs(60 * 60));
+
+/// Puts a host without an agent on the roster, unless it is: limits and freezes of its role count it, and the rollout
+/// waits for it. `found` holds its roster entry and the claim of its name.
+pub(super) async fn join(host: &HostName, found: &KeySnapshot, store: &Store<'_>) -> Result<(), StoreError> {
+    let is_known =
+        [Key::Host(host.clone()), Key::Live(host.clone())].iter().any(|key| found.get(key).is_some());
+    if is_known {
+        return Ok(());
+    }
+    let shot = OneShot { host: host.clone(), lease: 0, live_revision: None };
+    match store.session.commit(&shot.join(now()), store.deadline).await {
+        // A user whom nobody gave the rights of an agent: an operator adds the host.
+        Ok(_) | Err(StoreError::PermissionDenied { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
 
 /// Takes the claims of a host, if its rollout has limits. `is_installed` is true if the host runs a version.
 /// Returns why the host may not start now; `None` if
@@ -71,12 +86,12 @@ pub(super) async fn claim(
             Err(obstacle) => {
                 // Agents open the stages, if there are any.
                 let opens = view.waits_for_stage() && !view.waits_for_soak() && !view.is_looked_after();
-                if opens && open_stages(host, order, store).await? {
+                if opens && look_after::go_on(host, order, store).await? {
                     continue;
                 }
                 // The answer does not depend on it.
                 if let Some(holders) = view.holders()
-                    && let Err(error) = look_after(host, holders, store).await
+                    && let Err(error) = look_after::holders(host, &holders, store).await
                 {
                     output::warn(&format!("the holders of claims could not be looked after: {error}"));
                 }
@@ -107,66 +122,6 @@ pub(super) async fn claim(
         held_back = "other hosts start at the same time".into();
     }
     Ok(Some(held_back))
-}
-
-/// Opens the next stage, or prepares that, as an agent does. Returns true if it changed something.
-async fn open_stages(
-    host: &HostName,
-    order: InstructionOrder,
-    store: &Store<'_>,
-) -> Result<bool, StoreError> {
-    let (session, deadline) = (&store.session, store.deadline);
-    let (keys, ranges) = end_reads(order);
-    let found = session.read_all(&keys, &ranges, None, deadline).await?;
-    let (at, by) = (now(), host.to_string());
-    let transaction = match end_task(order, &found, &Ended { at, by: by.clone() }) {
-        EndTask::Stage(transaction) => transaction,
-        EndTask::Soak(stage, length) => {
-            let timer = session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
-            time_soak((order, stage), timer, &StageOpening { at, by }, &found)
-        }
-        EndTask::LookAfter(holders) => {
-            look_after(host, holders, store).await?;
-            return Ok(false);
-        }
-        _ => return Ok(false),
-    };
-    Ok(session.commit(&transaction, deadline).await?.applied)
-}
-
-/// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked and
-/// timed, and a later call ends its claims.
-async fn look_after(host: &HostName, holders: Holders, store: &Store<'_>) -> Result<(), StoreError> {
-    if change_holders(host, &holders, store).await? {
-        // The timer of a host is started after its mark was written.
-        change_holders(host, &holders, store).await?;
-    }
-    Ok(())
-}
-
-/// Returns true if it did something.
-async fn change_holders(host: &HostName, holders: &Holders, store: &Store<'_>) -> Result<bool, StoreError> {
-    let (session, deadline) = (&store.session, store.deadline);
-    let (keys, ranges) = holders.first_reads();
-    let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
-    let more = holders.second_reads(&found);
-    found.entries.extend(session.read_all(&more, &[], Some(found.revision), deadline).await?.entries);
-    let tasks = holders.tasks(&found, &(host.to_string(), now()));
-    let has_tasks = !tasks.is_empty();
-    for task in tasks {
-        let transaction = match task {
-            HolderTask::Time(vanished, lost_after) => {
-                let timer = session.grant_lease(lost_after.0.as_secs().cast_signed(), deadline).await?;
-                start_timer(&vanished, timer, &found)
-            }
-            HolderTask::Commit(transaction) => Some(transaction),
-        };
-        if let Some(transaction) = transaction {
-            // Refused if somebody else did it, or if the host is back.
-            session.commit(&transaction, deadline).await?;
-        }
-    }
-    Ok(has_tasks)
 }
 
 /// Reads everything that the start of a host depends on, at one revision.

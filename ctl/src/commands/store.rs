@@ -1,6 +1,7 @@
 //! The store itself: `store show` and `store accept`.
 
 use super::context::{Store, now, version_of};
+use super::identity;
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -8,9 +9,9 @@ use crate::output::{self, Output};
 use clap::Subcommand;
 use schema::keys::{Key, Prefix};
 use schema::names::{Token, Version};
-use schema::records::{Report, ReportedStore, StoreIdentity};
+use schema::records::{ReportedStore, StoreIdentity};
+use schema::server_version;
 use schema::writes::operator;
-use schema::{codec, server_version};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -114,10 +115,7 @@ async fn accept(
         }
         Err(_) => None,
     };
-    let reports = found.entries.iter().filter(|(key, _)| matches!(Key::parse(key), Ok(Key::Report(_))));
-    let reported: Vec<ReportedStore> =
-        reports.filter_map(|(_, entry)| codec::read::<Report>(&entry.value).ok()?.store).collect();
-    let identity = next_identity(key.as_ref(), lineage, &reported)?;
+    let identity = next_identity(key.as_ref(), lineage, &identity::reported(&found))?;
     let act = store.act("store accept", None).await?;
     let transaction = operator::accept_store(&identity, version, now(), &found, &act);
     let accepted = store.session.commit_act(&transaction, &act, store.deadline).await?;
@@ -156,29 +154,21 @@ fn next_identity(
     let known: BTreeSet<&Token> = reported.iter().map(|r| &r.lineage).collect();
     let names = || known.iter().map(|token| token.as_str()).collect::<Vec<_>>().join(", ");
     let lineage = match (key, given) {
-        (Some(key), Some(given)) if key.lineage != given => {
+        // A command wrote it, and no agent has used it: those of the fleet refuse a lineage that they do not know.
+        (Some(key), Some(given)) if key.lineage != given && !(key.epoch == 0 && reported.is_empty()) => {
             return Err(Failure::refused(format!(
                 "the lineage of this store is {}, not {given}",
                 key.lineage
             )));
         }
-        (Some(key), _) => key.lineage.clone(),
-        (None, Some(given)) => given,
-        (None, None) => match known.len() {
-            0 => {
-                output::note(
-                    "the store gets a new lineage, as for a new fleet; agents that know another lineage refuse it, unless it is given with --lineage",
-                );
-                etcd_session::random_token()
-            }
-            1 => reported[0].lineage.clone(),
-            _ => {
-                let names = names();
-                return Err(Failure::refused(format!(
-                    "hosts report several lineages ({names}); choose one by --lineage"
-                )));
-            }
-        },
+        (_, Some(given)) => given,
+        (Some(key), None) => key.lineage.clone(),
+        (None, None) => identity::lineage_of(reported)?.unwrap_or_else(|| {
+            output::note(
+                "the store gets a new lineage, as for a new fleet; agents that know another lineage refuse it, unless it is given with --lineage",
+            );
+            etcd_session::random_token()
+        }),
     };
     if known.iter().any(|other| **other != lineage) {
         output::warn(&format!(
@@ -220,6 +210,8 @@ mod tests {
         check(Some(("L", 2)), None, &[], Ok(("L", 3)));
         check(Some(("L", 2)), Some("L"), &[("L", 7)], Ok(("L", 8)));
         check(Some(("L", 2)), Some("M"), &[], Err(Exit::Refused));
+        check(Some(("L", 0)), Some("M"), &[], Ok(("M", 1)));
+        check(Some(("L", 0)), Some("M"), &[("L", 0)], Err(Exit::Refused));
         check(None, Some("M"), &[("L", 4)], Ok(("M", 5)));
         check(None, None, &[("L", 4), ("L", 6)], Ok(("L", 7)));
         check(None, None, &[("L", 4), ("M", 6)], Err(Exit::Refused));

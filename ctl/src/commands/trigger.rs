@@ -2,7 +2,7 @@
 
 use super::context::{Store, version_of};
 use super::rollout_options::{RolloutFlags, check_options};
-use super::{desired, fleet, record};
+use super::{desired, fleet, look_after, record};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -62,7 +62,11 @@ pub(super) async fn trigger_update(
     let has_options = !rollout.is_empty();
     store.prepare_act();
     let before = store.session.read_keys(&TARGET_KEYS, store.deadline).await?;
-    let rollout_reads = if desired::has_brakes(&before) { record::reads() } else { Vec::new() };
+    let has_brakes = desired::has_brakes(&before);
+    if has_brakes && let Err(error) = look_after::note_end(store).await {
+        output::warn(&format!("it is not known whether the rollout before has ended: {error}"));
+    }
+    let rollout_reads = if has_brakes { record::reads() } else { Vec::new() };
     let request = TargetRequest { version: version.clone(), options: rollout, if_different, rollout_reads };
     let act = store.act(verb, Some(&reason)).await?;
     let set = store.session.set_target(&request, before, &act, store.deadline).await?;

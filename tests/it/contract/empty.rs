@@ -40,14 +40,12 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody is registered", "debug_timeout 43", 0, "No Hosts registered!\n"),
         row("nobody can tell", "status", 2, "fleet: unknown\ndesired: none\nhosts: 0\n")
             .says("no version has been triggered"),
-        row("nobody could start", "freeze --reason disk", 1, "").says("no agent has used it"),
         row("nothing is frozen", "unfreeze", 1, "").says("the fleet is not frozen"),
         row("there is no freeze", "freezes", 0, ""),
         row("there is no policy", "policy show", 1, "").says("there is no rollout policy"),
         row("no file", "policy check /nonexistent", 2, "").says("/nonexistent"),
         row("nobody is counted", "claims", 0, ""),
         row("nothing to release", "claims release web-1 --reason x", 1, "").says("holds no claim"),
-        row("nobody could start, so nothing is paused", "rollout pause", 1, "").says("no agent has used it"),
         row("no rollout", "rollout status", 3, "").says("no desired version"),
         row("no rollout yet", "rollout history", 1, "").says("no rollout has a record"),
         row("nobody did anything", "events", 0, "").says("no events"),
@@ -164,21 +162,34 @@ pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
             .input("hello\n\tworld\n")
             .stands("/orchestrate/config/motd", "hello\n\tworld\n"),
         row("a machine becomes a host", "update_own_status provisioned 0", 0, "")
-            .says("web-1 was not a host of this fleet; with this report it is one"),
+            .says("web-1 was not a host of this fleet; with this report it is one")
+            .something_stands("/orchestrate/hosts/web-1"),
         row("a success", "update_own_status puppet 0", 0, "")
             .something_stands("/status/puppet/success/web-1")
-            .something_stands("/orchestrate/reporting/puppet/web-1"),
+            .something_stands("/orchestrate/reporting/puppet/web-1")
+            .something_stands("/orchestrate/hosts/web-1"),
         row("a failure", "update_own_status --hostname db-1 puppet_service 4", 0, "")
             .something_stands("/status/puppet/failed/db-1")
-            .gone("/status/puppet/success/db-1"),
+            .gone("/status/puppet/success/db-1")
+            .something_stands("/orchestrate/hosts/db-1"),
         row("a listing", "update_own_info", 0, "")
             .installed("42\n")
-            .something_stands("/running_version/42/web-1"),
+            .something_stands("/running_version/42/web-1")
+            .something_stands("/orchestrate/hosts/web-1"),
         row("a listing as told", "update_own_info --interval 60 --hostname db-1 --version 43", 0, "")
             .something_stands("/running_version/43/db-1")
-            .stands("/orchestrate/announced/db-1", "43"),
+            .stands("/orchestrate/announced/db-1", "43")
+            .something_stands("/orchestrate/hosts/db-1"),
         row("a host on the roster", "hosts add web-1 --role web --label rack=r1", 0, "")
             .something_stands("/orchestrate/hosts/web-1"),
+        row("the fleet is frozen before its first agent", "freeze --reason disk", 0, "")
+            .says("no host starts an update")
+            .something_stands("/orchestrate/store"),
+        row("updates are paused before the first agent", "rollout pause", 0, "")
+            .something_stands("/orchestrate/store"),
+        row("a policy before the first agent", "policy set /dev/null", 0, "")
+            .something_stands("/orchestrate/rollout_policy")
+            .something_stands("/orchestrate/store"),
         row("a store is accepted", "store accept --version 43 --lineage abc", 0, "")
             .stands("/current_version", "43")
             .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":1}"#),

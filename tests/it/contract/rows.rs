@@ -300,11 +300,13 @@ fn wrong_event(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> Option<String> {
-    // What a host says of itself: keys that end in its name, after something else, and announcements.
+    // What a host says of itself: keys that end in its name, after something else, announcements, and that it is on the
+    // roster.
     let of_host = |key: &&String| {
         let parsed = Key::parse(key).expect("a key");
         let is_before_host = Prefix::BEFORE_HOST.iter().any(|prefix| key.starts_with(&prefix.to_string()));
-        is_before_host || matches!(parsed, Key::Announced(_))
+        let joins = || after.get(*key).is_some_and(|entry| entry.contains(r#""from_script":true"#));
+        is_before_host || matches!(parsed, Key::Announced(_)) || matches!(parsed, Key::Host(_)) && joins()
     };
     let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
     let (events, changed): (BTreeSet<&String>, BTreeSet<&String>) =

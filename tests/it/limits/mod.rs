@@ -4,6 +4,7 @@ mod failures;
 mod plan;
 mod purposes;
 mod rollback;
+mod scripts;
 mod stages;
 mod unrecorded;
 mod vanished;

@@ -112,6 +112,37 @@ fn an_operator_rolls_back_and_the_rollback_is_not_rolled_back() {
 }
 
 #[test]
+fn a_version_that_all_hosts_proved_is_good_also_when_the_next_one_follows_at_once() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let hosts = started(&["a1", "a2"], &etcd);
+    let ops = &hosts[0];
+    set_policy(ops, "[[limit]]\nby = \"fleet\"\nmax = 2\n");
+    orchestrate(ops, "trigger_update 1", 0);
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
+    wait_for_end("1", &store, &hosts);
+    orchestrate(ops, "trigger_update 2", 0);
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
+    // Nobody has looked for its end yet.
+    orchestrate(ops, "trigger_update 3", 0);
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "3"));
+    wait_for_end("3", &store, &hosts);
+    // Somebody writes the version again that every host has. That rollout has a record and an end too, and leads back
+    // to where the first one would.
+    store.put("/current_version", "3");
+    let all_ended = || {
+        let of_3: Vec<bool> =
+            rollouts(&store).iter().filter(|(r, _)| r["version"] == "3").map(|(_, e)| *e).collect();
+        (of_3 == [true, true]).then_some(())
+    };
+    wait::until_within(Duration::from_secs(60), "the second rollout ends", all_ended, || describe(&hosts));
+    orchestrate(ops, "rollout status", 0);
+    let back = orchestrate(ops, "rollout rollback", 0);
+    assert!(back.contains("rolling back from 3 to 2"), "{back}");
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
+}
+
+#[test]
 fn a_host_that_breaks_while_it_is_held_keeps_others_from_starting() {
     let etcd = Etcd::single();
     let store = etcd.store();

@@ -171,9 +171,9 @@ impl Fleet {
 }
 
 /// Returns the verdict lost for a host that is on the roster or once reported, and that is now
-/// neither live nor listed.
+/// neither live nor listed. A host that only scripts put on the roster is not: its listing ends while it is updated.
 fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
-    let known = facts.roster.is_some() || facts.report.is_some();
+    let known = facts.is_expected() || facts.report.is_some();
     let silent = facts.live.is_none() && facts.listed.is_empty();
     (known && silent).then(|| FleetVerdict::Lost {
         seen: facts.was_seen(),

@@ -31,6 +31,11 @@ impl HostFacts {
         self.roster.as_ref().is_some_and(|entry| entry.decommissioned.is_some())
     }
 
+    /// True if an agent or an operator put the host on the roster.
+    pub fn is_expected(&self) -> bool {
+        self.roster.as_ref().is_some_and(|entry| !entry.from_script)
+    }
+
     /// Returns the report, if it can be read.
     pub fn readable_report(&self) -> Option<&Report> {
         self.report.as_ref().and_then(|report| report.as_ref().ok())

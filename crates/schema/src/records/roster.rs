@@ -1,6 +1,7 @@
 //! `/orchestrate/hosts/<host>`: the roster.
 
-use crate::names::Role;
+use crate::host_config::role_of;
+use crate::names::{HostName, Role};
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,7 +22,20 @@ pub struct RosterEntry {
     /// Since when the host is on the roster.
     #[serde(default)]
     pub since: EpochSeconds,
+    /// True if a script of the host put it on the roster: neither an agent nor an operator has said anything about
+    /// it. The agent of the host replaces the entry. Such a host is not lost when it is silent: only its results
+    /// say that it stopped reporting.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_script: bool,
     /// When the host was decommissioned; `None` if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decommissioned: Option<EpochSeconds>,
+}
+
+impl RosterEntry {
+    /// Returns the entry of a host that a script drives. Its role is the one by which the verbs of the original tool
+    /// know it: the letters of its name.
+    pub fn of_script(host: &HostName, since: EpochSeconds) -> Self {
+        Self { role: role_of(host), since, from_script: true, ..Self::default() }
+    }
 }

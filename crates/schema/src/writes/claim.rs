@@ -5,7 +5,7 @@ use crate::codec;
 use crate::keys::{Key, Prefix};
 use crate::names::HostName;
 use crate::records::{LiveClaim, NameClash, RosterEntry, StoreIdentity};
-use crate::snapshot::KeySnapshot;
+use crate::snapshot::{Entry, KeySnapshot};
 use crate::transaction::{Compare, Operation, Transaction};
 
 /// A claim of a host's name.
@@ -40,12 +40,23 @@ impl ClaimWrite<'_> {
             .when(Compare::Revision(Key::Store, self.store_revision));
         let claim = codec::write(self.claim);
         let says_so = found.get(&live).is_some_and(|entry| entry.value == claim.as_bytes());
-        if self.resumed && says_so && found.get(&roster).is_some() {
+        let of_script = of_script(found.get(&roster));
+        if self.resumed && says_so && found.get(&roster).is_some() && of_script.is_none() {
             return transaction.when(Compare::Lease(live, self.lease));
         }
         transaction.put(live, claim, self.lease);
-        let entry = codec::write(self.roster).into_bytes();
-        transaction.operations.push(Operation::PutIfAbsent { key: roster, value: entry });
+        match of_script {
+            Some((revision, before)) => {
+                let role = self.roster.role.clone().or(before.role);
+                let entry = RosterEntry { role, since: before.since, ..self.roster.clone() };
+                transaction.compares.push(Compare::Revision(roster.clone(), revision));
+                transaction.put(roster, codec::write(&entry), 0);
+            }
+            None => {
+                let value = codec::write(self.roster).into_bytes();
+                transaction.operations.push(Operation::PutIfAbsent { key: roster, value });
+            }
+        }
         let announced = Key::Announced(self.host.clone());
         if self.resumed {
             return transaction;
@@ -66,6 +77,14 @@ impl ClaimWrite<'_> {
         }
         transaction
     }
+}
+
+/// Returns the entry by which scripts of the host put it on the roster, and its revision; `None` if an agent or an
+/// operator wrote the entry.
+fn of_script(entry: Option<&Entry>) -> Option<(i64, RosterEntry)> {
+    let entry = entry?;
+    let roster = codec::read::<RosterEntry>(&entry.value).ok()?;
+    (roster.from_script && roster.decommissioned.is_none()).then_some((entry.mod_revision, roster))
 }
 
 /// Returns the transaction by which an agent says that another one, whose claim has this revision, lives under the name

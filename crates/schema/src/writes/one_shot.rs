@@ -8,11 +8,20 @@ use crate::codec;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, StatusType, Version};
 use crate::order::InstructionOrder;
-use crate::records::{FailedHost, HostClaims, HostProgress, ProgressState, Purpose, StatusRecord};
+use crate::records::{
+    FailedHost, HostClaims, HostProgress, ProgressState, Purpose, RosterEntry, StatusRecord,
+};
 use crate::snapshot::KeySnapshot;
 use crate::time::{EpochSeconds, Span};
 use crate::transaction::{Compare, Operation, Transaction};
 use std::time::Duration;
+
+/// Adds to a transaction that a host without an agent is on the roster, unless it is: rollouts, limits and freezes of roles know the
+/// hosts of the roster alone.
+pub fn register(transaction: &mut Transaction, host: &HostName, at: EpochSeconds) {
+    let value = codec::write(&RosterEntry::of_script(host, at)).into_bytes();
+    transaction.operations.push(Operation::PutIfAbsent { key: Key::Host(host.clone()), value });
+}
 
 /// The host for which a one-shot verb writes, with its lease and fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +39,13 @@ impl OneShot {
     fn fenced(&self, name: &'static str) -> Transaction {
         let live = Key::Live(self.host.clone());
         Transaction::idempotent(name).when(Compare::Revision(live, self.live_revision.unwrap_or(0)))
+    }
+
+    /// Returns the transaction that puts the host on the roster, unless it is on it.
+    pub fn join(&self, at: EpochSeconds) -> Transaction {
+        let mut transaction = self.fenced("put the host on the roster");
+        register(&mut transaction, &self.host, at);
+        transaction
     }
 
     /// Returns the transaction that lists the host under a version and under no other. `others` are

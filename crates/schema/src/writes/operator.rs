@@ -229,7 +229,8 @@ pub fn set_maintenance(
 }
 
 /// Returns the transaction that writes a freeze under a key of its own. In a store without brakes it
-/// also marks the store, so that older agents start nothing; `identity` is what was found.
+/// also marks the store, so that older agents start nothing; `identity` is what was found, or what a store without
+/// an identity gets.
 pub fn add_freeze(
     (scope, token): (&FreezeScope, &Token),
     (freeze, lease): (&Freeze, i64),
@@ -246,11 +247,15 @@ pub fn add_freeze(
     act.add_event(transaction, &key, found)
 }
 
-/// Marks a store without brakes, so that older agents start nothing. `identity` is what was found.
+/// Marks a store without brakes, so that older agents start nothing. `identity` is what was found, or what a
+/// store without an identity gets.
 pub(super) fn mark_brakes(transaction: &mut Transaction, identity: &StoreIdentity, found: &KeySnapshot) {
-    if let Some(entry) = found.get(&Key::Store).filter(|_| !identity.has_brakes) {
-        transaction.put(Key::Store, identity.clone().with_brakes(entry).write(), 0);
-    }
+    let identity = match found.get(&Key::Store) {
+        Some(_) if identity.has_brakes => return,
+        Some(entry) => identity.clone().with_brakes(entry),
+        None => StoreIdentity { has_brakes: true, ..identity.clone() },
+    };
+    transaction.put(Key::Store, identity.write(), 0);
 }
 
 /// Returns the transaction that removes a freeze, if it is still as it was found.

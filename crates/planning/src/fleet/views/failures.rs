@@ -34,7 +34,7 @@ impl FailuresView {
         let mut failures = results(fleet, StatusState::Failed, &bundles);
         for (host, facts) in fleet.hosts().iter().chain(fleet.others()) {
             let found = |check| FoundFailure::without_record(host.clone(), check, None);
-            let is_lost = facts.roster.is_some() && !facts.is_decommissioned();
+            let is_lost = facts.is_expected() && !facts.is_decommissioned();
             if is_lost && facts.live.is_none() && facts.listed.is_empty() {
                 failures.push(found(FailedCheck::Liveness));
             }

@@ -18,6 +18,7 @@ use proptest::prelude::*;
 mod claims;
 mod failures;
 mod respell;
+mod roster;
 mod stages;
 
 /// A store without leases: a lease is only a number on a key.
