@@ -70,7 +70,7 @@ pub(super) fn report(
     Report {
         at: now.wall,
         write_id: observed.write_id.clone(),
-        phase: plan.phase,
+        phase: phase_to_report(plan, state),
         verdict: verdict.clone(),
         target: match &desired.target {
             Target::Known(instruction) => Some(ReportedTarget {
@@ -95,6 +95,13 @@ pub(super) fn report(
         log_of,
         log: log.into_iter().collect(),
     }
+}
+
+/// Returns the phase that the host reports. A host that waits for its start goes on validating its old version, which
+/// is no news each time.
+fn phase_to_report(plan: &Plan, state: &HostState) -> Phase {
+    let waits = state.attempt.as_ref().is_some_and(|attempt| !attempt.started && attempt.ended.is_none());
+    if waits && plan.phase == Phase::Idle { Phase::Start } else { plan.phase }
 }
 
 /// Returns when the next attempt begins, or when the host may start, if that is known.

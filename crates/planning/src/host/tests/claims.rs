@@ -272,6 +272,10 @@ fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     world.pass(Duration::from_secs(300));
     assert_eq!((world.runs("fetch"), world.runs("packages")), (1, 0));
     assert!(world.runs("http") > 1, "it is validated as ever");
+    let (validated, written) = (world.runs("http"), world.revision);
+    world.pass(Duration::from_secs(600));
+    assert!(world.runs("http") >= validated + 9);
+    assert_eq!(world.revision, written, "and nothing is written as long as nothing changes");
     assert_eq!(world.published.listing, Some(version("1")));
     let plan = world.decide().plan;
     assert_eq!(plan.because.to_string(), "the fleet is frozen; why cannot be read");
