@@ -234,7 +234,8 @@ impl Fleet {
         });
         // 2: somebody else was faster; 3: there is no record yet, or the fleet is paused.
         assert!(codes.iter().all(|(_, code)| matches!(code, 0..=3)), "{codes:?}");
-        self.run("rollout resume");
+        // The halt stays if it is there already.
+        self.run("rollout resume --pause");
         let halted = || self.stands("halt").then_some(());
         wait::until_within(LONG, "the rollout is halted", halted, || self.describe());
         self.run("unfreeze --role b --all");

@@ -32,8 +32,15 @@ pub(crate) enum RolloutVerb {
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// End the pause, and the halt of a rollout in which too many hosts failed
-    Resume,
+    /// End the pause, or the halt of a rollout in which too many hosts failed
+    Resume {
+        /// End the pause, and leave a halt as it is
+        #[arg(long, conflicts_with = "halt")]
+        pause: bool,
+        /// End the halt, and leave a pause as it is
+        #[arg(long)]
+        halt: bool,
+    },
     /// Print how far the rollout of the desired version is
     Status {
         /// Show it again whenever it changes, until it ended or is halted
@@ -78,7 +85,14 @@ pub(super) async fn rollout(
         RolloutVerb::Start(options) => trigger::trigger_update("rollout start", options, store, output).await,
         RolloutVerb::Set(options) => rollout_options::set(options, store, output).await,
         RolloutVerb::Pause { reason } => pause(reason, store, output).await,
-        RolloutVerb::Resume => resume_updates(store, output).await,
+        RolloutVerb::Resume { pause, halt } => {
+            let only = match (pause, halt) {
+                (true, _) => Some(Stop::Pause),
+                (_, true) => Some(Stop::Halt),
+                _ => None,
+            };
+            resume_updates(only, store, output).await
+        }
         RolloutVerb::Status { watch, wait } => {
             let repeat = Repeat::read(watch, wait.as_deref())?;
             let followed = Cell::new(None);
@@ -107,16 +121,48 @@ async fn pause(reason: String, store: &Store<'_>, output: &mut Output) -> Result
     Ok(Exit::Yes)
 }
 
-async fn resume_updates(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+/// What `rollout resume` ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Pause,
+    Halt,
+}
+
+/// Ends the pause or the halt. If both stand, the operator says which: who ends a pause has not looked at failures
+/// that came since.
+async fn resume_updates(only: Option<Stop>, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let found = freezes::read(&FreezeScope::Pause, store).await?;
     let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
-    let was_halted = end_halt(store).await?;
-    if !pauses.is_empty() {
-        return freezes::remove("rollout resume", &pauses, &found, store, output).await;
+    let failures = read_failures(Some(found.revision), store).await?;
+    let halted = failures.filter(|(failures, _)| failures.halt.is_some());
+    if let (Some((failures, _)), None, false) = (&halted, only, pauses.is_empty()) {
+        pauses.iter().for_each(|pause| output::note(&pause.to_string()));
+        failures.lines().iter().for_each(|line| output::note(line));
+        return Err(Failure::refused(
+            "updates are paused, and the rollout is halted; nothing was changed. `orchestrate rollout resume --pause` ends the pause, `--halt` the halt: then the hosts that failed do not count any more",
+        ));
     }
-    if !was_halted {
-        output::note("updates are neither paused nor halted");
+    if only != Some(Stop::Halt) && !pauses.is_empty() {
+        let exit = freezes::remove("rollout resume", &pauses, &found, store, output).await?;
+        if let Some((failures, _)) = &halted {
+            failures.lines().iter().for_each(|line| output::note(&format!("still: {line}")));
+        }
+        return Ok(exit);
     }
+    let was_halted = match halted.filter(|_| only != Some(Stop::Pause)) {
+        Some((failures, found)) => {
+            end_halt(failures, &found, store).await?;
+            true
+        }
+        None => {
+            output::note(match only {
+                None => "updates are neither paused nor halted",
+                Some(Stop::Pause) => "updates are not paused",
+                Some(Stop::Halt) => "the rollout is not halted",
+            });
+            false
+        }
+    };
     let answer = json!({ "removed": [], "revision": found.revision, "changed": was_halted });
     output.answer(&answer, |_| {});
     freezes::note_freezes(store).await;
@@ -136,22 +182,22 @@ pub(super) async fn read_failures(
     Ok(RolloutFailures::read(order, &found).map(|failures| (failures, found)))
 }
 
-/// Ends the halt of the present rollout. Returns true if there was one.
-async fn end_halt(store: &Store<'_>) -> Result<bool, Failure> {
-    let Some((failures, found)) = read_failures(None, store).await? else { return Ok(false) };
-    let RolloutFailures { order, record, halt: Some(_), failed, .. } = failures else { return Ok(false) };
+/// Ends the halt of a rollout, if nothing changed since it was read.
+async fn end_halt(failures: RolloutFailures, found: &KeySnapshot, store: &Store<'_>) -> Result<(), Failure> {
+    let RolloutFailures { order, record, failed, .. } = failures;
     let record = record.ok_or_else(|| {
         Failure::cannot_tell("the rollout is halted, and its record cannot be read; trigger a version")
     })?;
     let act = store.act("rollout resume", None).await?;
-    let transaction = resume(order, record, &found, &act);
+    let transaction = resume(order, record, found, &act);
     if !store.session.commit_act(&transaction, &act, store.deadline).await?.applied {
         return Err(Failure::cannot_tell(
             "the rollout changed during the command; nothing was written, repeat the command",
         ));
     }
-    output::note_hosts("the rollout goes on; the failures of these hosts do not count any more", {
-        failed.iter().map(|(host, _)| host.as_str())
-    });
-    Ok(true)
+    output::note_hosts(
+        "the rollout is not halted any more; the failures of these hosts do not count any more",
+        { failed.iter().map(|(host, _)| host.as_str()) },
+    );
+    Ok(())
 }

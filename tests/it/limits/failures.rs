@@ -118,3 +118,28 @@ fn an_operator_resumes_a_halted_rollout() {
         "{events:?}"
     );
 }
+
+#[test]
+fn a_pause_and_a_halt_are_ended_one_by_one() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let hosts = started(&["a1", "a2"], &etcd);
+    let ops = &hosts[0];
+    store.put("/current_version", "1");
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
+    set_policy(ops, "failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 1\nkeep_failed = false\n");
+    hosts.iter().for_each(|host| host.write("code-packages-2", "1\n"));
+    store.put("/current_version", "2");
+    wait_for_halt(&hosts, &store);
+    orchestrate(ops, "rollout pause --reason lunch", 0);
+    let revision = store.revision();
+    let refused = orchestrate(ops, "rollout resume", 3);
+    assert!(refused.contains("updates are paused by") && refused.contains("1 host failed"), "{refused}");
+    let stands = |part: &str| store.list("/orchestrate/").keys().any(|key| key.contains(part));
+    assert!(stands("/freezes/pause/") && stands("/halt"), "since revision {revision}");
+    let resumed = orchestrate(ops, "rollout resume --pause", 0);
+    assert!(resumed.contains("still: the rollout is halted: 1 host failed"), "{resumed}");
+    assert!(!stands("/freezes/pause/") && stands("/halt"));
+    let resumed = orchestrate(ops, "rollout resume", 0);
+    assert!(resumed.contains("do not count any more (1)"), "{resumed}");
+}
