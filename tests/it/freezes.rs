@@ -117,7 +117,8 @@ fn a_script_that_applies_versions_is_held_back_by_a_freeze() {
     let script = Host::new("s1", &etcd.endpoints());
     let pending = |arguments: &[&str]| script.command(arguments, "");
     assert_eq!(pending(&["pending_update"]).code, 0);
-    orchestrate(&hosts[0], "freeze --hostname s1 --reason disk");
+    // It never reported, so the fleet does not know it.
+    orchestrate(&hosts[0], "freeze --hostname s1 --force --reason disk");
     let held = pending(&["pending_update"]);
     assert_eq!(held.code, 2, "{held:?}");
     assert!(held.out.starts_with("Held back: host s1 is frozen by"), "{held:?}");
@@ -185,4 +186,33 @@ fn no_host_starts_after_a_freeze_was_answered() {
         hosts.iter().for_each(|host| host.wait_for_listing(&store, &version));
     }
     assert!(before > 0 && held > 0, "the race has no winner: {before} starts before, {held} after");
+}
+
+#[test]
+fn a_freeze_of_what_the_fleet_does_not_have_is_refused() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let ops = Host::new("ops1", &etcd.endpoints());
+    let run = |line: &str, code: i32| {
+        let result = ops.command(&line.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(result.code, code, "{line}: {result:?}");
+        result.err
+    };
+    run("hosts add web-1 --role web --group g1", 0);
+    let refused = run("freeze --role wbe --reason disk", 3);
+    assert!(
+        refused.contains("no host of the roster has role wbe (there are web); nothing was frozen"),
+        "{refused}"
+    );
+    run("freeze --group g2 --reason disk", 3);
+    run("freeze --hostname web-2 --reason disk", 3);
+    assert!(store.list("/orchestrate/freezes/").is_empty());
+    run("freeze --role web --reason disk", 0);
+    run("freeze --hostname web-2 --force --reason disk", 0);
+    for line in ["unfreeze --all", "unfreeze --hostname web-1"] {
+        let says = run(line, 1);
+        assert!(says.contains("is not frozen; other freezes stand"), "{says}");
+        assert!(says.contains("`orchestrate unfreeze --role web` ends that"), "{says}");
+        assert!(says.contains("`orchestrate unfreeze --hostname web-2` ends that"), "{says}");
+    }
 }

@@ -9,18 +9,20 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use planning::fleet::views::FreezeView;
+use planning::rollout::hosts_of;
 use planning::text::rfc3339;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, Token};
-use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, STORE_FORMAT};
+use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, RosterEntry, STORE_FORMAT};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, parse_duration};
 use schema::writes::operator;
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// The hosts that a verb is about; all, if nothing is given.
 #[derive(Debug, Args)]
@@ -61,6 +63,9 @@ pub(crate) struct Freeze {
     /// Reason, for others to read
     #[arg(long)]
     reason: String,
+    /// Freeze a role, a group or a host that the fleet does not have yet
+    #[arg(long)]
+    force: bool,
 }
 
 /// Remove a freeze
@@ -93,7 +98,60 @@ pub(super) async fn freeze(options: Freeze, store: &Store<'_>, output: &mut Outp
     if seconds.is_some_and(|seconds| seconds < 2) {
         return Err(Failure::usage(anyhow!("--for: the shortest freeze is 2s")));
     }
+    if !options.force {
+        refuse_unknown(&scope, store).await?;
+    }
     add("freeze", &scope, (seconds, options.reason), store, output).await
+}
+
+/// Refuses a role, a group or a host that the fleet does not have: it is probably misspelled, and a freeze of nothing
+/// would be taken for a yes.
+async fn refuse_unknown(scope: &FreezeScope, store: &Store<'_>) -> Result<(), Failure> {
+    let ranges = match scope {
+        FreezeScope::Fleet | FreezeScope::Pause => return Ok(()),
+        FreezeScope::Role(_) | FreezeScope::Group(_) => vec![Prefix::Hosts],
+        FreezeScope::Host(_) => Vec::new(),
+    };
+    let keys = match scope {
+        FreezeScope::Host(host) => vec![Key::Host(host.clone()), Key::Live(host.clone())],
+        _ => Vec::new(),
+    };
+    let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
+    let roster = hosts_of(&found);
+    let names = |of: fn(&RosterEntry) -> Option<&Role>| {
+        let names: BTreeSet<&Role> = roster.values().filter_map(of).collect();
+        names.into_iter().map(Role::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let (is_known, what, known) = match scope {
+        FreezeScope::Role(role) => {
+            let is_of = |entry: &RosterEntry| entry.role.as_ref() == Some(role);
+            (
+                roster.values().any(is_of),
+                format!("no host of the roster has {scope}"),
+                names(|e| e.role.as_ref()),
+            )
+        }
+        FreezeScope::Group(group) => {
+            let is_of = |entry: &RosterEntry| entry.group.as_ref() == Some(group);
+            (
+                roster.values().any(is_of),
+                format!("no host of the roster has {scope}"),
+                names(|e| e.group.as_ref()),
+            )
+        }
+        FreezeScope::Host(host) => {
+            let is_live = found.get(&Key::Live(host.clone())).is_some();
+            (is_live || roster.contains_key(host), format!("{scope} is not on the roster"), String::new())
+        }
+        FreezeScope::Fleet | FreezeScope::Pause => return Ok(()),
+    };
+    if is_known {
+        return Ok(());
+    }
+    let known = if known.is_empty() { String::new() } else { format!(" (there are {known})") };
+    Err(Failure::refused(format!(
+        "{what}{known}; nothing was frozen. `--force` freezes what joins the fleet later"
+    )))
 }
 
 /// Writes a freeze of this scope. In a store without brakes it first looks whether every agent knows
@@ -187,7 +245,13 @@ pub(super) async fn unfreeze(
         FrozenBy::all(&found).filter(|frozen| id.is_none() || frozen.token == id).collect();
     if freezes.is_empty() {
         let which = id.map_or(String::new(), |id| format!(" by a freeze with the id {id}"));
-        return Err(Failure::no(format!("{scope} is not frozen{which}")));
+        let others = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
+        let others: Vec<FrozenBy> = FrozenBy::all(&others).collect();
+        others.iter().for_each(|frozen| {
+            output::note(&format!("{frozen}: `{}` ends that", ending_of(&frozen.scope)));
+        });
+        let own = if others.is_empty() { "" } else { "; other freezes stand" };
+        return Err(Failure::no(format!("{scope} is not frozen{which}{own}")));
     }
     if freezes.len() > 1 && !options.all {
         for frozen in &freezes {
@@ -203,6 +267,17 @@ pub(super) async fn unfreeze(
         refuse_stale_claims(store).await?;
     }
     remove("unfreeze", &freezes, &found, store, output).await
+}
+
+/// Returns the command that ends the freezes of a scope.
+fn ending_of(scope: &FreezeScope) -> String {
+    match scope {
+        FreezeScope::Fleet => "orchestrate unfreeze".into(),
+        FreezeScope::Role(role) => format!("orchestrate unfreeze --role {role}"),
+        FreezeScope::Group(group) => format!("orchestrate unfreeze --group {group}"),
+        FreezeScope::Host(host) => format!("orchestrate unfreeze --hostname {host}"),
+        FreezeScope::Pause => "orchestrate rollout resume".into(),
+    }
 }
 
 /// A host that has not written its claims since the store was accepted has not been seen since: nobody knows
