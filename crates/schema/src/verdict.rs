@@ -171,6 +171,9 @@ pub enum WaitingOn {
     Limit {
         /// The hosts that it counts, in words.
         limit: String,
+        /// True if it is 0: no host of it starts, whoever is done.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_zero: bool,
     },
     /// The stage of the host: the hosts of an earlier stage come first.
     Stage {
@@ -218,7 +221,8 @@ impl fmt::Display for WaitingOn {
             Self::Step { phase, step } => write!(f, "{phase} step {step}, which said \"not yet\""),
             Self::Service(wait) => wait.fmt(f),
             Self::Spread => f.write_str("its turn: the start of hosts is spread"),
-            Self::Limit { limit } => write!(f, "its turn: the limit of {limit} is reached"),
+            Self::Limit { limit, is_zero: false } => write!(f, "its turn: the limit of {limit} is reached"),
+            Self::Limit { limit, is_zero: true } => write!(f, "a larger limit: the limit of {limit} is 0"),
             Self::Stage { stage } => write!(f, "its turn: stage {stage} is not open"),
             Self::Window { opens } => write!(f, "the next update window, which opens {opens}"),
             Self::Operator { why } => write!(f, "an operator: {why}"),

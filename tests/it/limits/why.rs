@@ -94,7 +94,7 @@ impl<'a> Row<'a> {
         row.put(&Key::Live(host("h")), &codec::write(&live));
         let revision = row.put(&Key::CurrentVersion, "2");
         row.order.revision = revision;
-        let on = WaitingOn::Limit { limit: of_role().to_string() };
+        let on = WaitingOn::Limit { limit: of_role().to_string(), is_zero: false };
         let report = Report {
             phase: Phase::Start,
             verdict: HostVerdict::Waiting { on },

@@ -305,8 +305,11 @@ fn waiting_hint(on: &WaitingOn) -> &'static str {
     match on {
         WaitingOn::Service(_) => "ends when enough instances of the service have that level",
         WaitingOn::Spread => "ends when the host's time in the spread window comes",
+        WaitingOn::Limit { is_zero: true, .. } => {
+            "ends when `orchestrate rollout set --max` raises the limit; the next rollout has that of the policy"
+        }
         WaitingOn::Limit { .. } => {
-            "ends when another host is done or gives up; `orchestrate claims` shows which hosts are counted"
+            "ends when a host that is counted is done; `orchestrate claims` shows them, and `orchestrate claims release HOST` ends the claims of one that gave up"
         }
         WaitingOn::Stage { .. } => {
             "ends when the hosts of the earlier stages are proven; `orchestrate rollout excuse` excuses a host that is gone"
@@ -315,7 +318,7 @@ fn waiting_hint(on: &WaitingOn) -> &'static str {
             "ends when the window opens; another window needs `orchestrate policy set` and a new trigger"
         }
         WaitingOn::Operator { .. } => {
-            "ends when another version is triggered, with `orchestrate rollout rollback`, or with `orchestrate rollout resume`"
+            "ends when a version that works is triggered, or with `orchestrate rollout rollback`; `orchestrate rollout resume` goes on with this one"
         }
         WaitingOn::Store => "ends when the store answers the host",
         WaitingOn::ExternalDriver => "ends when the script on the host applies the version",

@@ -32,7 +32,8 @@ pub(super) fn verdict(
         return HostVerdict::Waiting { on };
     }
     if let Some(Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. }) = obstacle {
-        return HostVerdict::Waiting { on: WaitingOn::Limit { limit: limit.to_string() } };
+        let is_zero = matches!(obstacle, Some(Obstacle::Full { max: 0, .. }));
+        return HostVerdict::Waiting { on: WaitingOn::Limit { limit: limit.to_string(), is_zero } };
     }
     if let Some(Obstacle::StageClosed { stage, .. }) = obstacle {
         return HostVerdict::Waiting { on: WaitingOn::Stage { stage: stage.clone() } };

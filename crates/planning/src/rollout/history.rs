@@ -98,7 +98,7 @@ pub struct PastRollout {
     pub outcome: PastOutcome,
     /// Why it is halted or was refused.
     pub why: Option<String>,
-    /// How many hosts counted as failed.
+    /// How many hosts failed and were not healed.
     pub failed_count: usize,
 }
 
@@ -118,7 +118,6 @@ impl PastRollout {
             _ if is_present => PastOutcome::GoesOn,
             _ => PastOutcome::Replaced,
         };
-        let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
         let ended = ended.and_then(|value| codec::read::<Ended>(&value).ok());
         Self {
             rollout_id: order.to_string(),
@@ -130,7 +129,8 @@ impl PastRollout {
             ended_at: ended.and_then(|ended| rfc3339(ended.at)),
             outcome,
             why: halt.flatten().map(|halt| halt.why).or(refused),
-            failed_count: failed_hosts(order, counted_from, found).count(),
+            // Also those that an operator forgave.
+            failed_count: failed_hosts(order, 0, found).count(),
         }
     }
 

@@ -23,6 +23,7 @@ mod results;
 mod rules;
 mod soak;
 mod stages;
+mod stuck;
 mod summary;
 #[cfg(test)]
 mod tests;

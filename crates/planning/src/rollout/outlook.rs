@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+/// How a halt ends: first what mends it.
+pub(super) const HALT_ENDS: &str = "it ends with `orchestrate rollout rollback`, or when a version that works is triggered; `orchestrate rollout resume` goes on with this version";
+
 /// Whether a rollout as a whole goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolloutState {
@@ -40,7 +43,7 @@ impl RolloutState {
         }
         if let Some(halt) = found.get(&Key::Halt(order)) {
             let why = Halt::reason(&halt.value);
-            return Self::Halted(format!("the rollout is halted: {why}; `orchestrate rollout resume`"));
+            return Self::Halted(format!("the rollout is halted: {why}; {HALT_ENDS}"));
         }
         let for_all = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
         match FrozenBy::all(found).find(for_all) {

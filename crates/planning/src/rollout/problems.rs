@@ -1,6 +1,7 @@
 //! The failures of a rollout as commands show them.
 
 use super::failures::failed_hosts;
+use super::outlook::HALT_ENDS;
 use crate::text::rfc3339;
 use schema::codec;
 use schema::keys::Key;
@@ -46,11 +47,9 @@ impl RolloutFailures {
         let halted = self.halt.as_ref().map(|halt| match halt {
             Some(Halt { at, by, why, .. }) => {
                 let since = rfc3339(*at).map(|at| format!(" at {at}")).unwrap_or_default();
-                format!(
-                    "the rollout is halted: {why}; host {by} halted it{since}; `orchestrate rollout resume`"
-                )
+                format!("the rollout is halted: {why}; host {by} halted it{since}; {HALT_ENDS}")
             }
-            None => "the rollout is halted; `orchestrate rollout resume`".to_owned(),
+            None => format!("the rollout is halted; {HALT_ENDS}"),
         });
         let rollback = self.record.as_ref().filter(|record| record.rollback).map(|record| {
             let by = record.by.as_deref().unwrap_or("an unknown user");

@@ -89,3 +89,11 @@ fn result_of(
         _ => HostResult::Pending,
     }
 }
+
+/// True if a host is being updated in a rollout.
+pub(super) fn has_started(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {
+    let progress = found.get(&Key::Progress(order, host.clone()));
+    progress.is_some_and(|entry| {
+        codec::read::<HostProgress>(&entry.value).map_or(true, |known| known.state == ProgressState::Started)
+    })
+}

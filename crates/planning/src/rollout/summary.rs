@@ -1,18 +1,20 @@
 //! How far a rollout is, stage by stage.
 
+use super::failures::failed_hosts;
 use super::opening::Members;
-use super::results::HostResult;
+use super::results::{HostResult, has_started};
 use super::soak::StageSoak;
 use super::stages::{open_stage, stage_name};
+use super::stuck::stuck_limits;
 use crate::text::as_rfc3339;
-use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{HostProgress, ProgressState, RolloutRecord};
+use schema::records::RolloutRecord;
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// How far the hosts of a stage are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -60,13 +62,14 @@ pub struct RolloutSummary {
     pub stages: Vec<StageSummary>,
     /// The hosts for which the next stage waits, or the end of the rollout if all stages are open.
     pub waits_for: Vec<HostName>,
-    /// Why it goes no further though it waits for no host; `None` if it does.
+    /// Why it goes no further without an operator; `None` if it does.
     pub why: Option<String>,
 }
 
 /// Returns how far a rollout is. `found` holds everything that [`end_reads`](super::end_reads) names.
 pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnapshot) -> RolloutSummary {
     let members = Members::read(order, record, found);
+    let failed: BTreeSet<HostName> = failed_hosts(order, 0, found).map(|(host, _)| host).collect();
     let has_ended = found.get(&Key::Ended(order)).is_some();
     let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
     let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
@@ -87,6 +90,8 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
                 HostResult::Failed => &mut stage.failed_count,
                 HostResult::Absent => &mut stage.absent_count,
                 HostResult::Excused => &mut stage.excused_count,
+                // It tries again, and counts as failed until it is proven.
+                HostResult::Pending if failed.contains(host) => &mut stage.failed_count,
                 HostResult::Pending if has_started(host, order, found) => &mut stage.running_count,
                 HostResult::Pending => &mut stage.waiting_count,
             } += 1;
@@ -101,7 +106,10 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
         false => members.unsettled(open).map(|(host, _)| host.clone()).collect(),
     };
     let stages: Vec<StageSummary> = stages.collect();
-    let why = waits_for.is_empty().then(|| stages_without_proof(&stages, open, rest)).flatten();
+    let why = match waits_for.is_empty() {
+        true => stages_without_proof(&stages, open, rest),
+        false => stuck_limits((order, record), &members.results, found),
+    };
     RolloutSummary { stages, why: why.filter(|_| !has_ended), waits_for }
 }
 
@@ -122,11 +130,4 @@ fn stages_without_proof(stages: &[StageSummary], open: u32, rest: u32) -> Option
         && stage.host_count > stage.excused_count
         && stage.state != StageState::Soaking;
     is_stuck.then(|| says(&format!("of stage {}", stage.name), stage.failed_count, stage.absent_count))
-}
-
-fn has_started(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {
-    let progress = found.get(&Key::Progress(order, host.clone()));
-    progress.is_some_and(|entry| {
-        codec::read::<HostProgress>(&entry.value).map_or(true, |known| known.state == ProgressState::Started)
-    })
 }

@@ -199,7 +199,7 @@ fn a_host_that_waits_for_its_turn_in_a_halted_rollout_waits_for_an_operator() {
         check(&[own.as_slice(), facts].concat(), expected, state);
     };
     let operator = "waiting: waits for an operator: the rollout is halted: 3 hosts failed, 2 tolerated";
-    let limit = WaitingOn::Limit { limit: "the fleet".into() };
+    let limit = WaitingOn::Limit { limit: "the fleet".into(), is_zero: false };
     let window = WaitingOn::Window { opens: "later".into() };
     for on in [stage(), limit, window] {
         check_turn(on, std::slice::from_ref(&halted), operator, FleetState::Failing);

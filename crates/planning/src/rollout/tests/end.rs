@@ -360,3 +360,29 @@ fn hosts_roll_back_when_they_blame_the_version() {
     check(back, &[Attempt, Lost, Attempt], false, (2, true));
     check(back, &[Attempt, Attempt], true, (1, false));
 }
+
+#[test]
+fn a_limit_that_no_host_leaves_by_itself_is_named_with_what_helps() {
+    let check = |found: &Found, expected: Option<&str>| {
+        let summary = summary(ORDER, &found.stored(), &found.0);
+        let why = summary.why.unwrap_or_default();
+        assert!(expected.map_or(why.is_empty(), |expected| why.contains(expected)), "{why}");
+    };
+    let with_policy = |max: u32| {
+        let mut found = Found::default();
+        found.hosts("web", 2).policy(&format!("[[limit]]\nby = \"role\"\nmax = {max}\n"), 10);
+        found.put(&Key::Store, r#"{"lineage":"l","epoch":0}"#, 1).put(&Key::CurrentVersion, "v2", 50);
+        found.with_record().live("web0").live("web1");
+        found
+    };
+    check(&with_policy(0), Some("its limit is 0; `orchestrate rollout set --max role/web=N` raises it"));
+    check(&with_policy(1), None);
+    let mut held = with_policy(1);
+    held.claimed("web0", false).progress("web0", ProgressState::Started);
+    check(&held, None);
+    held.progress("web0", ProgressState::GaveUp);
+    check(&held, Some("`orchestrate claims release web0` and `orchestrate rollout excuse web0`"));
+    let mut lost = with_policy(1);
+    lost.claimed("web0", true).progress("web0", ProgressState::Started);
+    check(&lost, Some("held by hosts that do not go on: web0"));
+}

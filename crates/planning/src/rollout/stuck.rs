@@ -1,0 +1,67 @@
+//! Limits that no host leaves by itself, so that the hosts that wait for them wait for an operator.
+
+use super::opening::hosts_of;
+use super::results::{HostResult, has_started};
+use schema::keys::Key;
+use schema::limit::Limit;
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::RolloutRecord;
+use schema::snapshot::KeySnapshot;
+use schema::writes::claims::FoundClaims;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Returns why hosts that have not started cannot do so without an operator, and what the operator can do; `None` if
+/// their limits are not in the way. `results` says what became of the hosts, `found` holds everything that
+/// [`end_reads`](super::end_reads) names.
+pub(super) fn stuck_limits(
+    (order, record): (InstructionOrder, &RolloutRecord),
+    results: &BTreeMap<HostName, HostResult>,
+    found: &KeySnapshot,
+) -> Option<String> {
+    let roster = hosts_of(found);
+    let waits =
+        |host: &HostName| results.get(host) == Some(&HostResult::Pending) && !has_started(host, order, found);
+    let mut limits: BTreeSet<(Limit, u32)> = BTreeSet::new();
+    for (_, entry) in roster.iter().filter(|(host, _)| waits(host)) {
+        limits.extend(record.limits.iter().filter_map(|resolved| {
+            let limit = resolved.by.of_host(entry).ok().flatten()?;
+            let max = resolved.max_of(&limit.value);
+            Some((limit, max))
+        }));
+    }
+    limits.into_iter().find_map(|(limit, max)| {
+        if max == 0 {
+            let path = limit.path();
+            return Some(format!(
+                "no host of {limit} starts: its limit is 0; `orchestrate rollout set --max {path}=N` raises it"
+            ));
+        }
+        let idle = idle_holders(&limit, results, found);
+        (idle.len() >= max as usize).then(|| {
+            let names: Vec<&str> = idle.iter().map(|host| host.as_str()).collect();
+            let (names, first) = (names.join(", "), names[0]);
+            format!(
+                "the limit of {limit} is held by hosts that do not go on: {names}; repair them, or run `orchestrate claims release {first}` and `orchestrate rollout excuse {first}`"
+            )
+        })
+    })
+}
+
+/// Returns the hosts that hold a claim of a limit though they gave up or were lost.
+fn idle_holders(
+    limit: &Limit,
+    results: &BTreeMap<HostName, HostResult>,
+    found: &KeySnapshot,
+) -> Vec<HostName> {
+    let hosts = found.entries.keys().filter_map(|key| match Key::parse(key) {
+        Ok(Key::Claimed(host)) => Some(host),
+        _ => None,
+    });
+    let is_idle = |host: &HostName| {
+        let Some(claims) = FoundClaims::read(host, found).claims else { return false };
+        let is_over = claims.lost || results.get(host) == Some(&HostResult::Failed);
+        claims.number_of(limit).is_some() && claims.is_for_update() && is_over
+    };
+    hosts.filter(is_idle).collect()
+}
