@@ -181,6 +181,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
             loaded: loaded.clone(),
             registry: registry.clone(),
             presence: presence.states(),
+            contradictions: presence.contradictions(),
             fencing: fencing.clone(),
         },
     );

@@ -4,8 +4,9 @@
 
 use crate::exit::{Exit, Failure};
 use crate::local;
+use crate::output;
 use crate::settings::Settings;
-use etcd_session::{Deadline, Session};
+use etcd_session::{Class, Deadline, Session, StoreError};
 use schema::keys::Key;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
@@ -19,34 +20,78 @@ const FILE: &str = "seen_stores";
 /// Largest number of remembered stores; more than anybody asks from one host.
 const STORES_MAX: usize = 8;
 
+/// Whose words an answer about the fleet depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// Those of operators. What they wrote stays true while the store accepts no writes.
+    Operators,
+    /// Those of hosts, which cannot say what happens to them while the store accepts no writes.
+    Hosts,
+}
+
 /// Returns the answer to a question about the fleet, or a failure if its store is known to have
-/// gone back.
+/// gone back. If it depends on what hosts say, and the store raised an alarm, it cannot be told.
 ///
-/// The store's identity is read concurrently with the question, so it takes no extra time.
+/// The store's identity and its alarms are read concurrently with the question, so they take no extra time.
 pub(crate) async fn answer(
     settings: &Settings,
-    session: &Session,
-    deadline: Deadline,
+    (session, deadline): (&Session, Deadline),
+    about: About,
     question: impl Future<Output = Result<Exit, Failure>>,
 ) -> Result<Exit, Failure> {
-    let identity = async { session.read_keys(&[Key::Store], deadline).await.ok() };
-    let (mut question, mut identity) = (pin!(question), pin!(identity));
+    let trust = async {
+        let identity = async { session.read_keys(&[Key::Store], deadline).await.ok() };
+        match about {
+            About::Operators => (identity.await, Ok(Vec::new())),
+            About::Hosts => tokio::join!(identity, alarms(settings, session, deadline)),
+        }
+    };
+    let (mut question, mut trust) = (pin!(question), pin!(trust));
     let mut read = None;
     let answered = loop {
         tokio::select! {
             answered = &mut question => break answered,
-            snapshot = &mut identity, if read.is_none() => read = Some(snapshot),
+            found = &mut trust, if read.is_none() => read = Some(found),
         }
     };
-    if !matches!(answered, Ok(Exit::Yes | Exit::No)) {
-        return answered;
-    }
-    let read = match read {
+    let Ok(exit @ (Exit::Yes | Exit::No)) = answered else { return answered };
+    let (identity, alarms) = match read {
         Some(read) => read,
-        None => identity.await,
+        None => trust.await,
     };
-    check(settings, session, read.as_ref())?;
-    answered
+    check(settings, session, identity.as_ref())?;
+    Ok(exit_under(&alarms?, exit))
+}
+
+/// Returns the alarms of the store. They are taken for not raised if the user may not ask for them, and in the past.
+///
+/// # Errors
+/// Returns the store's error if it does not say whether it accepts writes.
+pub(crate) async fn alarms(
+    settings: &Settings,
+    session: &Session,
+    deadline: Deadline,
+) -> Result<Vec<String>, StoreError> {
+    if settings.past.is_some() {
+        return Ok(Vec::new());
+    }
+    match session.alarms(deadline).await {
+        Err(error) if error.class() == Class::Fatal => Ok(Vec::new()),
+        alarms => alarms,
+    }
+}
+
+/// Returns the exit code of an answer that depends on what hosts say, and says why it cannot be told if the store
+/// raised an alarm.
+pub(crate) fn exit_under(alarms: &[String], exit: Exit) -> Exit {
+    if alarms.is_empty() {
+        return exit;
+    }
+    let alarms = alarms.join(", ");
+    output::note(&format!(
+        "cannot tell: the store raised the alarm {alarms}, and hosts cannot write what has happened to them since; compact and defragment the store, then run `etcdctl alarm disarm`"
+    ));
+    Exit::CannotTell
 }
 
 /// Fails if the store is known to have gone back.

@@ -13,7 +13,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Reads between two looks at the alarms.
-const READS_PER_ALARMS: u32 = 30;
+const READS_PER_ALARMS: u32 = 5;
 
 /// What was read.
 pub(crate) enum Reading {

@@ -20,6 +20,7 @@ mod dev;
 mod discovery;
 mod events;
 mod freezes;
+mod full_store;
 mod http_api;
 mod limits;
 mod links;

@@ -767,6 +767,12 @@ fn a_revoked_permission_is_named_with_its_user_and_local_work_goes_on() {
         || (host.runs("check", "1") > before + 1).then_some(()),
         || host.describe(),
     );
+    // The host cannot take its listing back, and may not revoke its lease, so it does not keep it alive.
+    let listing = || as_root(&etcd, &["get", "/running_version/1/h1"]);
+    let gone = || listing().trim().is_empty().then_some(());
+    wait::until_within(Duration::from_secs(45), "the listing is gone with its lease", gone, || {
+        host.describe()
+    });
     as_root(&etcd, &["role", "grant-permission", "agent", "--prefix=true", "readwrite", "/"]);
     let failed = || as_root(&etcd, &["get", "/status/validation/failed/h1"]).contains("code").then_some(());
     wait::until_within(std::time::Duration::from_secs(60), "it is told afterwards", failed, || {

@@ -15,7 +15,8 @@ use crate::reconcile::{Reconcile, Wake};
 use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
 use etcd_session::{
-    Deadline, PresenceState, Session, StoreError, Written, jitter, refused_delay, write_backoff,
+    Contradictions, Deadline, PresenceState, Session, Statement, StoreError, Written, jitter, refused_delay,
+    write_backoff,
 };
 use planning::settings::Settings;
 use schema::codec::cut;
@@ -114,6 +115,7 @@ pub(crate) struct PublisherInputs {
     pub loaded: watch::Receiver<Arc<Loaded>>,
     pub registry: Arc<CheckRegistry>,
     pub presence: watch::Receiver<PresenceState>,
+    pub contradictions: Contradictions,
     pub fencing: watch::Receiver<Fencing>,
 }
 
@@ -303,12 +305,17 @@ impl Publisher {
         if wanted.is_empty() && self.saved.services.is_empty() {
             return Ok(false);
         }
+        // Noted before anything is written, because that may be impossible.
+        let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
+        self.note_health(&changes, live_lease);
         self.ensure_lease(&wanted).await?;
         let fence = Fence { live_revision, live_lease, store_revision };
+        // The lease of the records may be a new one.
         let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
         for part in changes.chunks(SERVICES_IN_WRITE) {
             self.write(part, fence).await?;
         }
+        self.note_health(&[], live_lease);
         // A service is marked as withdrawn before its keys are removed.
         for part in self.removals(&wanted).chunks(SERVICES_IN_WRITE) {
             self.write(part, fence).await?;
@@ -489,6 +496,21 @@ impl Publisher {
             }
         }
         changes
+    }
+
+    /// Tells the task that keeps the live lease whether the store says of a service that it works, although it does
+    /// not.
+    fn note_health(&self, changes: &[(ServiceName, ServiceChange)], live_lease: i64) {
+        let works = |name: &ServiceName| {
+            let health = self.stored.as_ref().and_then(|stored| stored.get(name)?.health);
+            health.is_some_and(|(health, lease)| health.is_functional() && lease == live_lease)
+        };
+        let is_untrue = |(name, change): &(ServiceName, ServiceChange)| match change {
+            ServiceChange::Say { health: Some(health), .. } => !health.is_functional() && works(name),
+            _ => false,
+        };
+        let is_untrue = changes.iter().any(is_untrue);
+        self.inputs.contradictions.note(Statement::Health, live_lease, is_untrue);
     }
 
     async fn write(

@@ -27,10 +27,11 @@ use crate::step::RunResult;
 use crate::supervise::TaskEnded;
 use crate::templates::TemplateStates;
 use context::Context;
-use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
+use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, Statement, jitter};
 use execute::ExecuteError;
 use planning::host::{Decision, Desired, HostState, Observed, RunningStep, advance, store_view};
 use planning::settings::Settings;
+use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Conclusion, Effect, Planned};
 use schema::records::{BundleLink, Driver, LiveClaim, MachineInfo};
@@ -289,6 +290,7 @@ impl Reconciler {
         let retry = store_view::retry(&context.snapshot.followed, &context.state.host, context.epoch());
         let decommissioned = store_view::decommissioned(&context.snapshot.followed, &context.state.host);
         let store_ready = context.is_store_ready(now.boot);
+        let listed = published.as_ref().map(|published| published.listing.clone());
         let observed = Observed {
             store_trust: context.store_trust.clone(),
             store_ready,
@@ -328,10 +330,23 @@ impl Reconciler {
                 context.unsaved = true;
             }
             match advance.decision {
-                Some(decision) => return decision,
+                Some(decision) => {
+                    // Noted before the listing is corrected, because that may be impossible.
+                    if let Some(listed) = listed {
+                        self.note_listing(context, listed.as_ref());
+                    }
+                    return decision;
+                }
                 None => context.policy = self.policy(&context.state, context.directory.as_ref()),
             }
         }
+    }
+
+    /// Tells the task that keeps the live lease whether the store lists this host under what it stands for.
+    fn note_listing(&self, context: &Context, listed: Option<&Version>) {
+        let driver = context.policy.driver;
+        let is_untrue = listed.is_some_and(|listed| context.state.contradicts(listed, driver));
+        self.presence.contradictions().note(Statement::Listing, context.live_lease(), is_untrue);
     }
 
     /// Executes one effect and records its result.

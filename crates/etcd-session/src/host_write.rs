@@ -6,6 +6,7 @@ use crate::request::Deadline;
 use crate::session::Session;
 use schema::frozen::FrozenBy;
 use schema::snapshot::KeySnapshot;
+use schema::transaction::Transaction;
 use schema::writes::WriteRefusal;
 use schema::writes::claim::create_identity;
 use schema::writes::host::{ExpectedKeys, HostWrite, Outcome};
@@ -76,7 +77,10 @@ impl Session {
                     outcome = write.outcome(&expected, &found);
                     found
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.take_back(&error, write.retraction(&expected), deadline).await;
+                    return Err(error);
+                }
             };
             let written = match outcome {
                 Outcome::Applied(revision) => {
@@ -104,11 +108,26 @@ impl Session {
         write: &ServiceWrite<'_>,
         deadline: Deadline,
     ) -> Result<Written, StoreError> {
-        let committed = self.commit(&write.transaction(), deadline).await?;
+        let committed = match self.commit(&write.transaction(), deadline).await {
+            Ok(committed) => committed,
+            Err(error) => {
+                self.take_back(&error, write.retraction(), deadline).await;
+                return Err(error);
+            }
+        };
         Ok(if committed.applied {
             Written::Done(committed.revision)
         } else {
             Written::Refused(write.refusal(&committed.found))
         })
+    }
+    /// Takes back what is not true any more in a store that accepts no puts, but deletes keys. What it does not
+    /// take back ends with the live lease, so an error is only logged.
+    async fn take_back(&self, error: &StoreError, retraction: Option<Transaction>, deadline: Deadline) {
+        let (StoreError::NoSpace { .. }, Some(retraction)) = (error, retraction) else { return };
+        match self.commit(&retraction, deadline).await {
+            Ok(committed) => tracing::debug!(committed.applied, what = retraction.name, "taken back"),
+            Err(error) => tracing::debug!(%error, "what is not true any more could not be taken back"),
+        }
     }
 }

@@ -14,6 +14,7 @@ use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EVENTS_TO_DELETE, EventLog};
 use schema::writes::operator::{self, TargetRequest};
+use std::collections::BTreeSet;
 
 /// The keys from which [`Session::set_target`] begins.
 pub const TARGET_KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
@@ -239,22 +240,20 @@ impl Session {
         Ok(answer.version().to_owned())
     }
 
-    /// Returns the names of the raised alarms, for example `NOSPACE`.
+    /// Returns the names of the raised alarms, for example `NOSPACE`, as the member knows them that answers. It is
+    /// asked for its status, which every user may read and which costs the other members nothing: a list of the
+    /// alarms is an entry in the log of the store.
     ///
     /// # Errors
     /// Returns the store's error.
     pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
-        use etcd_client::{AlarmAction, AlarmType};
         let answer = self
-            .call((RequestKind::Admin, "list the alarms"), Repeat::Freely, deadline, |mut c| async move {
-                c.alarm(AlarmAction::Get, AlarmType::None, None).await
+            .call((RequestKind::Admin, "ask for the alarms"), Repeat::Freely, deadline, |mut c| async move {
+                c.status().await
             })
             .await?;
-        let name = |alarm: AlarmType| match alarm {
-            AlarmType::None => None,
-            AlarmType::Nospace => Some("NOSPACE".to_owned()),
-            AlarmType::Corrupt => Some("CORRUPT".to_owned()),
-        };
-        Ok(answer.alarms().iter().filter_map(|a| name(a.alarm())).collect())
+        let words = answer.errors().iter().flat_map(|error| error.split_whitespace());
+        let names: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("alarm:")).collect();
+        Ok(names.into_iter().map(str::to_owned).collect())
     }
 }

@@ -14,6 +14,7 @@
 //! This file is long because it is one state machine that owns the claim and its lease.
 
 use crate::clash::{Clash, Ours};
+use crate::contradiction::Contradictions;
 use crate::error::StoreError;
 use crate::pace::{refused_delay, write_backoff};
 use crate::random::jitter;
@@ -122,8 +123,12 @@ impl LeaseEnd {
 pub struct Presence {
     states: watch::Receiver<PresenceState>,
     lease_end: watch::Receiver<Instant>,
+    contradictions: Contradictions,
     check: mpsc::Sender<()>,
 }
+
+/// Time between two attempts to revoke a lease that must not go on.
+const REVOKE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Time between two looks at the remaining time of another instance's lease.
 const CONTEST_POLL_INTERVAL: Duration = Duration::from_secs(3);
@@ -140,8 +145,10 @@ impl Presence {
         let (lease_ends, lease_end) = watch::channel(Instant::now());
         let (check, checks) = mpsc::channel(1);
         let (held, clash) = (None, Clash::default());
-        let task = Claimant { session, config, gate, sender, lease_ends, checks, held, clash };
-        (Self { states, lease_end, check }, task.run())
+        let contradictions = Contradictions::default();
+        let untrue = contradictions.clone();
+        let task = Claimant { session, config, gate, sender, lease_ends, checks, untrue, held, clash };
+        (Self { states, lease_end, contradictions, check }, task.run())
     }
 
     /// Returns a receiver of the state, which can also wait for the next one.
@@ -152,6 +159,11 @@ impl Presence {
     /// Returns when the live lease ends.
     pub fn lease_end(&self) -> LeaseEnd {
         LeaseEnd(self.lease_end.clone())
+    }
+
+    /// Returns where the host notes what the store says of it although it is not true.
+    pub fn contradictions(&self) -> Contradictions {
+        self.contradictions.clone()
     }
 
     /// Requests a check of the claim now, because a transaction was refused: the claim may be lost.
@@ -168,6 +180,8 @@ struct Claimant {
     sender: watch::Sender<PresenceState>,
     lease_ends: watch::Sender<Instant>,
     checks: mpsc::Receiver<()>,
+    /// What the store says of the host although it is not true.
+    untrue: Contradictions,
     /// Lease that this process held last, and the history of the store in which it held it.
     held: Option<(i64, u64)>,
     /// What the fleet is told while another agent holds the name.
@@ -203,6 +217,29 @@ enum KeepInput {
     Check,
     /// The judgement about the store changed, or the channel was closed.
     Gate { exists: bool },
+    /// The store began or ceased to say what is not true.
+    Untrue,
+    /// The store has said for too long what is not true.
+    Revoke,
+}
+
+/// How the holder of a claim gets on with its lease.
+struct Keeping {
+    last_success: Instant,
+    /// Number of keep-alives in a row that failed.
+    failures: u32,
+    /// When to revoke the lease again; `None` if that was not tried.
+    revoke_again_at: Option<Instant>,
+}
+
+/// What became of a keep-alive.
+enum Kept {
+    /// The lease was kept alive.
+    Alive,
+    /// The lease was not kept alive, because the store says what is not true.
+    LeftOut,
+    /// The lease must not be kept alive: the claim or the store changed.
+    NotOurs,
 }
 
 impl Claimant {
@@ -429,22 +466,22 @@ impl Claimant {
     /// Keeps the lease alive until it is lost, the claim is not ours any more, or a new history of
     /// the store begins.
     async fn keep(&mut self, held: HeldClaim) {
-        let mut last_success = Instant::now();
-        let mut failures = 0u32;
+        let mut keeping = Keeping { last_success: Instant::now(), failures: 0, revoke_again_at: None };
         let (mut generations, proven) = (self.session.generations(), self.session.proven());
+        let mut untrue = self.untrue.changes();
+        let mut due_at = Instant::now() + self.keep_alive_delay(0);
         loop {
-            let delay = if failures == 0 {
-                (self.config.lease / 3).mul_f64(0.9 + 0.2 * jitter())
-            } else {
-                // After an interruption keep-alives reconnect first, spread over five seconds.
-                Duration::from_secs(5).mul_f64(jitter())
-            };
+            let untrue_since = self.untrue.since(held.lease);
+            let revoke_at = untrue_since.map(|since| {
+                let patience = since + self.config.lease / 3;
+                keeping.revoke_again_at.map_or(patience, |again| again.max(patience))
+            });
             let due = async {
                 tokio::select! {
-                    () = tokio::time::sleep(delay) => {}
+                    () = tokio::time::sleep_until(due_at) => {}
                     // A new connection is checked at once, because other leases of the host wait
                     // for this check.
-                    _ = generations.wait_for(|new| *new != *proven.borrow()), if failures == 0 => {}
+                    _ = generations.wait_for(|new| *new != *proven.borrow()), if keeping.failures == 0 => {}
                 }
             };
             let input = tokio::select! {
@@ -452,48 +489,99 @@ impl Claimant {
                 () = due => KeepInput::Due,
                 Some(()) = self.checks.recv() => KeepInput::Check,
                 changed = self.gate.changed() => KeepInput::Gate { exists: changed.is_ok() },
+                Ok(()) = untrue.changed() => KeepInput::Untrue,
+                () = tokio::time::sleep_until(revoke_at.unwrap_or(due_at)), if revoke_at.is_some() => {
+                    KeepInput::Revoke
+                }
             };
-            let requested_at = Instant::now();
-            match input {
-                KeepInput::Due => match self.keep_alive(held).await {
-                    Ok(true) => {
-                        last_success = Instant::now();
-                        self.lease_ends.send_replace(requested_at + self.config.lease);
-                        failures = 0;
-                    }
-                    Ok(false) => {
-                        tracing::warn!(
-                            "the claim or the store changed since the name was claimed, giving up the live lease"
-                        );
-                        return;
-                    }
-                    Err(StoreError::LeaseGone { .. }) => {
-                        tracing::warn!("the live lease is gone, claiming the name again");
-                        return;
-                    }
-                    Err(error) => {
-                        failures += 1;
-                        tracing::debug!(%error, since = ?last_success.elapsed(), "the live lease could not be kept alive");
-                    }
-                },
+            let is_kept = match input {
+                KeepInput::Due => {
+                    let is_kept = self.keep_due(held, untrue_since.is_none(), &mut keeping).await;
+                    due_at = Instant::now() + self.keep_alive_delay(keeping.failures);
+                    is_kept
+                }
                 KeepInput::Check => {
-                    if !self.is_still_ours(held.live_revision).await {
+                    let is_ours = self.is_still_ours(held.live_revision).await;
+                    if !is_ours {
                         tracing::warn!("the claim of the host name is not valid any more, claiming it again");
-                        return;
                     }
+                    is_ours
                 }
-                KeepInput::Gate { exists } => {
-                    if !exists || self.gate.borrow().history != held.history {
-                        return;
+                KeepInput::Gate { exists } => exists && self.gate.borrow().history == held.history,
+                KeepInput::Untrue => {
+                    // Keep-alives that were left out are made up for.
+                    if self.untrue.since(held.lease).is_none() {
+                        due_at = Instant::now();
                     }
+                    true
                 }
+                KeepInput::Revoke => self.revoke(held, &mut keeping).await,
+            };
+            if !is_kept {
+                return;
             }
         }
     }
 
-    /// Sends one keep-alive. Returns false if the lease must not be kept alive. On a new connection
-    /// the store is checked first.
-    async fn keep_alive(&self, held: HeldClaim) -> Result<bool, StoreError> {
+    /// Sends the keep-alive that is due. Returns false if the claim is lost.
+    async fn keep_due(&self, held: HeldClaim, is_true: bool, keeping: &mut Keeping) -> bool {
+        let requested_at = Instant::now();
+        match self.keep_alive(held, is_true).await {
+            Ok(Kept::Alive) => {
+                self.lease_ends.send_replace(requested_at + self.config.lease);
+                (keeping.last_success, keeping.failures) = (Instant::now(), 0);
+            }
+            Ok(Kept::LeftOut) => keeping.failures = 0,
+            Ok(Kept::NotOurs) => {
+                tracing::warn!(
+                    "the claim or the store changed since the name was claimed, giving up the live lease"
+                );
+                return false;
+            }
+            Err(StoreError::LeaseGone { .. }) => {
+                tracing::warn!("the live lease is gone, claiming the name again");
+                return false;
+            }
+            Err(error) => {
+                keeping.failures += 1;
+                tracing::debug!(%error, since = ?keeping.last_success.elapsed(), "the live lease could not be kept alive");
+            }
+        }
+        true
+    }
+
+    /// Returns the time until the next keep-alive.
+    fn keep_alive_delay(&self, failures: u32) -> Duration {
+        if failures == 0 {
+            (self.config.lease / 3).mul_f64(0.9 + 0.2 * jitter())
+        } else {
+            // After an interruption keep-alives reconnect first, spread over five seconds.
+            Duration::from_secs(5).mul_f64(jitter())
+        }
+    }
+
+    /// Revokes the live lease, so that the store does not go on saying what is not true. Returns false if the lease
+    /// is gone. If the store does not revoke it, it ends by itself, because it is not kept alive.
+    async fn revoke(&self, held: HeldClaim, keeping: &mut Keeping) -> bool {
+        if keeping.revoke_again_at.is_none() {
+            tracing::warn!(
+                "what the store says of this host is not true, and the store does not let it be corrected: the live lease is revoked"
+            );
+        }
+        let revoked = self.session.revoke_lease(held.lease, Deadline::of_request()).await;
+        keeping.revoke_again_at = Some(Instant::now() + REVOKE_AGAIN_AFTER);
+        match revoked {
+            Ok(()) | Err(StoreError::LeaseGone { .. }) => false,
+            Err(error) => {
+                tracing::debug!(%error, "the live lease could not be revoked; it is left to expire");
+                self.is_still_ours(held.live_revision).await
+            }
+        }
+    }
+
+    /// Sends one keep-alive, unless what hangs on the lease is untrue. On a new connection the store is checked
+    /// first.
+    async fn keep_alive(&self, held: HeldClaim, is_true: bool) -> Result<Kept, StoreError> {
         let deadline = Deadline::of_request();
         let (_, generation) = self.session.client().await?;
         if *self.session.proven().borrow() != generation {
@@ -504,14 +592,17 @@ impl Claimant {
             let host = &self.config.host;
             let live = snapshot.get(&Key::Live(host.clone()));
             if live.is_none_or(|live| live.mod_revision != held.live_revision) {
-                return Ok(false);
+                return Ok(Kept::NotOurs);
             }
             if gate.history != held.history || !gate.is_of(&snapshot, host, marks) {
-                return Ok(false);
+                return Ok(Kept::NotOurs);
             }
             self.session.note_proven(generation);
         }
-        self.session.keep_own_lease(held.lease, deadline).await.map(|()| true)
+        if !is_true {
+            return Ok(Kept::LeftOut);
+        }
+        self.session.keep_own_lease(held.lease, deadline).await.map(|()| Kept::Alive)
     }
 
     /// True if the claim is as it was written and the host is on the roster. Readers rely on a

@@ -35,13 +35,22 @@ impl Session {
         Ok(granted.id())
     }
 
-    /// Revokes a lease that is not needed any more. If that fails, the lease expires by itself.
-    pub(crate) async fn give_up_lease(&self, lease: i64, deadline: Deadline) {
+    /// Revokes a lease. All keys that are attached to it are deleted. A store that raised the alarm NOSPACE does
+    /// that too.
+    ///
+    /// # Errors
+    /// Returns the store's error; [`StoreError::LeaseGone`] if the lease does not exist any more.
+    pub(crate) async fn revoke_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
         let revoked =
             self.call((RequestKind::Lease, "lease revoke"), Repeat::Freely, deadline, |mut c| async move {
                 c.lease_revoke(lease).await
             });
-        if let Err(error) = revoked.await {
+        revoked.await.map(drop)
+    }
+
+    /// Revokes a lease that is not needed any more. If that fails, the lease expires by itself.
+    pub(crate) async fn give_up_lease(&self, lease: i64, deadline: Deadline) {
+        if let Err(error) = self.revoke_lease(lease, deadline).await {
             tracing::debug!(%error, "a lease could not be revoked");
         }
     }

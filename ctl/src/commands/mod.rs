@@ -55,11 +55,12 @@ mod watch;
 mod why;
 mod with_claim;
 
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::manual;
 use crate::output::{self, Output};
+use crate::seen_stores::{self, About};
 use crate::settings::Settings;
-use crate::{completion, seen_stores};
 use anyhow::{Context, anyhow};
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
@@ -91,11 +92,11 @@ pub(crate) fn run(
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
         Verb::WithClaim(options) => with_claim::with_claim(options, settings),
-        Verb::Ui(options) => ask(settings, most, false, output, |store, _| Box::pin(ui::ui(options, store))),
+        Verb::Ui(options) => ask(settings, most, None, output, |store, _| Box::pin(ui::ui(options, store))),
         Verb::Lint(options) => lint::lint_files(options, output),
         Verb::Recording { verb } => recording::recording(&verb, settings, output),
         Verb::Enroll(options) => enroll::enroll(options, &settings.session.namespace, output),
-        Verb::Bootstrap(options) => ask(settings, most, false, output, |store, output| {
+        Verb::Bootstrap(options) => ask(settings, most, None, output, |store, output| {
             Box::pin(bootstrap::bootstrap(options, store, output))
         }),
         Verb::Manual(options) => manual::write(&options, &definition(), output),
@@ -104,72 +105,80 @@ pub(crate) fn run(
             Ok(Exit::Yes)
         }
         Verb::Control(verb) => {
-            let about_fleet = matches!(
-                verb,
-                ControlVerb::Freezes
-                    | ControlVerb::Claims(_)
-                    | ControlVerb::Plan(_)
-                    | ControlVerb::Policy { verb: PolicyVerb::Show }
-                    | ControlVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue }
-            );
-            ask(settings, most, about_fleet, output, |store, output| control(verb, store, output))
+            let about = match verb {
+                ControlVerb::Claims(_)
+                | ControlVerb::Plan(_)
+                | ControlVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue } => {
+                    Some(About::Hosts)
+                }
+                ControlVerb::Freezes | ControlVerb::Policy { verb: PolicyVerb::Show } => {
+                    Some(About::Operators)
+                }
+                _ => None,
+            };
+            ask(settings, most, about, output, |store, output| control(verb, store, output))
         }
         Verb::Update(verb) => {
             let most = if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { most };
             // `verify_hosts` reads the store's identity in its own requests.
-            let about_fleet = matches!(
+            let about_hosts = matches!(
                 verb,
                 UpdateVerb::RunningVersions
                     | UpdateVerb::CheckSingleVersion(_)
                     | UpdateVerb::GetFailures(_)
                     | UpdateVerb::HostsAtVersion(_)
             );
-            ask(settings, most, about_fleet, output, |store, output| update(verb, store, output))
+            ask(settings, most, about_hosts.then_some(About::Hosts), output, |store, output| {
+                update(verb, store, output)
+            })
         }
         Verb::State(StateVerb::Logs(options)) if options.is_local(settings) => {
             logs::local_logs(&options, settings, output)
         }
         Verb::State(verb) => {
-            let about_fleet = matches!(
-                verb,
+            let about = match verb {
                 StateVerb::Unaccounted(_)
-                    | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
-                    | StateVerb::Events(_)
-                    | StateVerb::Why(_)
-                    | StateVerb::Logs(_)
-                    | StateVerb::Bundle(_)
-            );
-            ask(settings, most, about_fleet, output, |store, output| state(verb, store, output))
+                | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
+                | StateVerb::Why(_) => Some(About::Hosts),
+                // What hosts said in the past.
+                StateVerb::Events(_) | StateVerb::Logs(_) | StateVerb::Bundle(_) => Some(About::Operators),
+                _ => None,
+            };
+            ask(settings, most, about, output, |store, output| state(verb, store, output))
         }
         Verb::Catalog(verb) => {
-            let about_fleet = matches!(
-                verb,
-                CatalogVerb::Services { .. }
-                    | CatalogVerb::WaitFor(_)
-                    | CatalogVerb::Dns(_)
-                    | CatalogVerb::Values { verb: ValuesVerb::List(_) | ValuesVerb::Get(_) }
-            );
-            ask(settings, most, about_fleet, output, |store, output| catalog(verb, store, output))
+            let about = match verb {
+                CatalogVerb::Services { .. } | CatalogVerb::WaitFor(_) | CatalogVerb::Dns(_) => {
+                    Some(About::Hosts)
+                }
+                CatalogVerb::Values { verb: ValuesVerb::List(_) | ValuesVerb::Get(_) } => {
+                    Some(About::Operators)
+                }
+                _ => None,
+            };
+            ask(settings, most, about, output, |store, output| catalog(verb, store, output))
         }
         Verb::Config(verb) => {
             // A store that went back may have lost the word that holds a host. `rolling_upgrade` looks at the
             // store's identity in its own requests.
-            let about_fleet = matches!(
+            let is_read = matches!(
                 verb,
                 ConfigVerb::HostData(_) | ConfigVerb::CheckPuppet(_) | ConfigVerb::CheckConfig(_)
             );
-            ask(settings, most, about_fleet, output, |store, output| config(verb, store, output))
+            ask(settings, most, is_read.then_some(About::Operators), output, |store, output| {
+                config(verb, store, output)
+            })
         }
     }
 }
 
 /// Runs a verb that needs the store. `most` is the time limit of the verb, from which the time
-/// limit of a request to one member follows. If `about_fleet` is set and the store is known to have
-/// gone back, the verb fails instead of giving an answer.
+/// limit of a request to one member follows. With `about`, the verb answers a question about the fleet: if the store is
+/// known to have gone back, it fails instead of giving an answer.
 fn ask(
     settings: &Settings,
     most: Duration,
-    about_fleet: bool,
+    about: Option<About>,
     output: &mut Output,
     question: impl for<'a> FnOnce(&'a Store<'_>, &'a mut Output) -> Answer<'a>,
 ) -> Result<Exit, Failure> {
@@ -187,10 +196,9 @@ fn ask(
         let deadline = Deadline::within(settings.timeout);
         let store = Store::new(settings, session, deadline);
         let question = question(&store, output);
-        if about_fleet {
-            seen_stores::answer(settings, &store.session, deadline, question).await
-        } else {
-            question.await
+        match about {
+            Some(about) => seen_stores::answer(settings, (&store.session, deadline), about, question).await,
+            None => question.await,
         }
     });
     // A name lookup or a read of standard input may still be blocked; its result is no longer

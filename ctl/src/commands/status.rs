@@ -7,11 +7,10 @@ use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
-use etcd_session::{Deadline, StoreError};
+use etcd_session::StoreError;
 use planning::fleet::FleetState;
 use planning::fleet::views::{MaintenanceView, SilentService, StatusParts, StatusView, UnaccountedView};
 use schema::keys::Prefix;
-use std::time::Duration;
 
 /// Show the state of the fleet, and what is wrong
 #[derive(Debug, Args)]
@@ -42,15 +41,16 @@ pub(super) async fn status(
 }
 
 async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms(store));
+    let alarms = store.session.alarms(store.deadline);
+    let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms);
     let (mut fleet, revision) = read?;
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
     fleet::find_obstacles(&mut fleet, revision, store).await?;
-    let parts = StatusParts { alarms, ..parts(store, revision).await? };
+    let parts = StatusParts { alarms: alarms.ok(), ..parts(store, revision).await? };
     let view = StatusView::new(&fleet, parts, revision);
     output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
-    if let Some(why) = fleet.unknown_reason().filter(|_| view.fleet == FleetState::Unknown) {
+    if let Some(why) = view.unknown_reason(&fleet) {
         output::note(&format!("unknown: {why}"));
     }
     Ok(match view.fleet {
@@ -58,13 +58,6 @@ async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Fai
         FleetState::Updating | FleetState::Failing => Exit::No,
         FleetState::Unknown => Exit::CannotTell,
     })
-}
-
-/// Returns the alarms of the store; `None` if they are not known, because the user may not read
-/// them or the answer does not come soon.
-async fn alarms(store: &Store<'_>) -> Option<Vec<String>> {
-    const ALARMS_TIMEOUT: Duration = Duration::from_secs(1);
-    store.session.alarms(Deadline::within(ALARMS_TIMEOUT.min(store.deadline.left()))).await.ok()
 }
 
 /// Reads what the status shows besides the verdicts and the alarms.

@@ -79,12 +79,18 @@ pub(super) async fn verify_hosts(
     let lower = input.to_ascii_lowercase();
     let hosts = hosts(&input, &lower)?;
     let question = Verification { version, hosts, strict };
-    let (verified, waited) = match wait {
-        None => (question.ask(store, store.deadline).await?, None),
+    let alarms = |deadline| seen_stores::alarms(store.settings, &store.session, deadline);
+    let (verified, waited, alarms) = match wait {
+        None => {
+            let (verified, alarms) =
+                tokio::join!(question.ask(store, store.deadline), alarms(store.deadline));
+            (verified?, None, alarms?)
+        }
         Some(limit) => {
             // Boxed, because this future is the largest one here, and most questions do not wait.
             let (verified, waited) = Box::pin(wait_for(&question, store, limit, wait_anyway)).await?;
-            (verified, Some(waited))
+            let alarms = alarms(Deadline::within(store.settings.timeout)).await?;
+            (verified, Some(waited), alarms)
         }
     };
     seen_stores::check(store.settings, &store.session, verified.store.as_ref())?;
@@ -106,7 +112,7 @@ pub(super) async fn verify_hosts(
     output.answer(&answer, |_| {});
     Ok(match end {
         Some(WaitEnd::Interrupt) => Exit::Own(INTERRUPTED),
-        _ => Exit::of(verified.missing.is_empty()),
+        _ => seen_stores::exit_under(&alarms, Exit::of(verified.missing.is_empty())),
     })
 }
 

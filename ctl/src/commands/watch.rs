@@ -3,7 +3,7 @@
 use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, Screen};
-use crate::seen_stores;
+use crate::seen_stores::{self, About};
 use anyhow::anyhow;
 use schema::time::parse_duration;
 use std::time::Duration;
@@ -69,7 +69,8 @@ pub(super) async fn repeat(
             is_final = answer.is_final;
             Ok(answer.exit)
         };
-        let exit = seen_stores::answer(store.settings, &again.session, again.deadline, asking).await;
+        let exit =
+            seen_stores::answer(store.settings, (&again.session, again.deadline), About::Hosts, asking).await;
         let notes = held.take();
         let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
         let is_over = left.is_some_and(|left| left.is_zero());

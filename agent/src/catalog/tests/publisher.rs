@@ -64,6 +64,7 @@ impl Agent {
             loaded: loaded.subscribe(),
             registry: Arc::new(CheckRegistry::default()),
             presence: presence.states(),
+            contradictions: presence.contradictions(),
             fencing: fencing.subscribe(),
         };
         let directory = Directory::open_or_create(state.path()).expect("a directory");

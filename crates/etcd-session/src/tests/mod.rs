@@ -9,7 +9,7 @@ mod reads;
 mod writes;
 
 use crate::{Deadline, Session};
-use etcd_client::{Client, ConnectOptions};
+use etcd_client::{AlarmAction, AlarmType, Client, ConnectOptions};
 use schema::keys::Key;
 use schema::names::{HostName, Version};
 use schema::snapshot::KeySnapshot;
@@ -46,6 +46,12 @@ impl Fixture {
     async fn delete(&mut self, key: &Key) -> i64 {
         let deleted = self.others.delete(key.to_string(), None).await.expect("deleted");
         deleted.header().expect("a header").revision()
+    }
+
+    /// Raises the alarm NOSPACE: the store accepts no puts and grants no leases.
+    async fn fill(&mut self) {
+        let raised = self.others.alarm(AlarmAction::Activate, AlarmType::Nospace, None).await;
+        raised.expect("the alarm is raised");
     }
 
     /// Discards the history before a revision.

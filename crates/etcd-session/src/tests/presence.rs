@@ -1,5 +1,5 @@
 use super::{Fixture, host, version};
-use crate::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState};
+use crate::{Deadline, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Statement};
 use etcd_client::PutOptions;
 use schema::codec;
 use schema::followed::Scope;
@@ -306,4 +306,43 @@ async fn a_claim_task_ends_with_its_gate() {
     claiming.held().await;
     claiming.gate = watch::Sender::new(Gate::default());
     tokio::time::timeout(LIMIT, &mut claiming.task).await.expect("it ends").expect("no panic");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_under_which_the_store_says_what_is_untrue_ends_within_its_time() {
+    let fixture = Fixture::new().await;
+    let mut claiming = Claiming::start(&fixture, config(claim("a", "boot")));
+    let (lease, live_revision) = claiming.held().await;
+    let began = Instant::now();
+    claiming.presence.contradictions().note(Statement::Listing, lease, true);
+    let (other, _) = claiming.held_other_than(live_revision).await;
+    assert!(began.elapsed() < LEASE / 2, "{:?}: the lease is revoked before it expires", began.elapsed());
+    assert_ne!(other, lease);
+    let left = fixture.session.lease_seconds_left(lease, Deadline::within(LIMIT)).await.expect("an answer");
+    assert!(left < 0, "the lease is gone: {left}");
+    sleep(20 * LEASE).await;
+    let state = claiming.states.borrow().clone();
+    assert!(
+        matches!(state, PresenceState::Held { lease, .. } if lease == other),
+        "what was untrue is gone: {state:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_back_in_time_costs_no_lease() {
+    let fixture = Fixture::new().await;
+    let mut claiming = Claiming::start(&fixture, config(claim("a", "boot")));
+    let (lease, live_revision) = claiming.held().await;
+    let contradictions = claiming.presence.contradictions();
+    // More often than keep-alives are due, and for longer than the lease.
+    for _ in 0..20 {
+        contradictions.note(Statement::Health, lease, true);
+        sleep(LEASE / 6).await;
+        contradictions.note(Statement::Health, lease, false);
+        sleep(LEASE / 60).await;
+    }
+    // A note about an earlier lease says nothing about this one.
+    contradictions.note(Statement::Listing, lease + 1, true);
+    sleep(20 * LEASE).await;
+    assert_eq!(*claiming.states.borrow(), PresenceState::Held { lease, live_revision });
 }

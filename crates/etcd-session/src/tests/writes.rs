@@ -1,8 +1,9 @@
 use super::{Fixture, host, version};
 use crate::read::VALUES_TOGETHER;
-use crate::{Class, Deadline, HostWritten, StoreError, TARGET_KEYS, TargetSet};
+use crate::{Class, Deadline, HostWritten, StoreError, TARGET_KEYS, TargetSet, Written};
+use schema::health::Health;
 use schema::keys::{Key, Prefix, StatusState};
-use schema::names::{EventId, HostName, StatusType, Token};
+use schema::names::{EventId, HostName, ServiceName, StatusType, Token};
 use schema::reads::Read;
 use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
@@ -10,6 +11,7 @@ use schema::transaction::{Compare, Transaction};
 use schema::writes::act::Act;
 use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing};
 use schema::writes::operator::TargetRequest;
+use schema::writes::services::{ServiceChange, ServiceWrite};
 use schema::writes::{Fence, WriteRefusal};
 use solo_etcd::in_process::{LIMIT, Link};
 use std::time::Duration;
@@ -38,6 +40,16 @@ impl Claimed {
 
     /// Lists the host under a version, with a result.
     async fn list(&self, of: &str, report: &Report, listed: Option<&str>) -> Result<HostWritten, StoreError> {
+        self.write(Listing::Set(version(of), EpochSeconds(1)), report, (listed, 0)).await
+    }
+
+    /// Writes a listing, with a result, over the listing and the revision of the report that the host knows.
+    async fn write(
+        &self,
+        listing: Listing,
+        report: &Report,
+        (listed, report_revision): (Option<&str>, i64),
+    ) -> Result<HostWritten, StoreError> {
         let record = StatusRecord {
             at: EpochSeconds(1),
             version: None,
@@ -49,7 +61,7 @@ impl Claimed {
             host: &host(),
             fence: self.fence,
             start: None,
-            listing: Listing::Set(version(of), EpochSeconds(1)),
+            listing,
             statuses: vec![(StatusType::apply(), StatusState::Success, record)],
             claims: None,
             failure: FailureChange::Keep,
@@ -59,6 +71,7 @@ impl Claimed {
         };
         let expected = ExpectedKeys {
             announced: listed.map(|text| text.as_bytes().to_vec()),
+            report_revision,
             ..ExpectedKeys::default()
         };
         let deadline = Deadline::within(Duration::from_secs(20));
@@ -115,6 +128,50 @@ async fn a_write_that_nobody_answers_ends_with_its_deadline_and_may_be_applied()
         assert_eq!(error.class(), Class::Unknown, "{link:?}: {error}");
         assert!(before.elapsed() <= Duration::from_secs(21), "{link:?}: {:?}", before.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_takes_a_listing_back_and_keeps_a_true_one() {
+    let another = || Listing::Set(version("2"), EpochSeconds(1));
+    for (listing, left) in [(Listing::Remove, vec![]), (another(), vec![]), (Listing::Keep, vec!["1"])] {
+        let mut claimed = Claimed::new().await;
+        let written = claimed.list("1", &report("w1"), None).await;
+        let Ok(HostWritten::Done(at)) = written else { panic!("{written:?}") };
+        claimed.fixture.fill().await;
+        // An earlier attempt that arrives late deletes nothing.
+        let late = claimed.write(listing.clone(), &report("w0"), (Some("1"), at - 1)).await;
+        assert!(matches!(late, Err(StoreError::NoSpace { .. })), "{late:?}");
+        assert_eq!(claimed.listed().await, ["1"]);
+        let refused = claimed.write(listing.clone(), &report("w2"), (Some("1"), at)).await;
+        assert!(matches!(refused, Err(StoreError::NoSpace { .. })), "{refused:?}");
+        assert_eq!(claimed.listed().await, left, "{listing:?}");
+        let announced = claimed.fixture.read(&[Key::Announced(host())]).await;
+        assert_eq!(announced.get(&Key::Announced(host())).is_some(), !left.is_empty(), "{listing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_takes_back_the_health_that_got_worse() {
+    let mut claimed = Claimed::new().await;
+    let services = ["bad", "fine"].map(|name| ServiceName::new(name).expect("a name"));
+    let write = |health: [Health; 2]| {
+        let say = |health| ServiceChange::Say { record: None, health: Some(health) };
+        let changes = services.iter().cloned().zip(health.map(say)).collect();
+        (changes, claimed.fence)
+    };
+    let [good, worse] = [[Health::Passing; 2], [Health::Critical, Health::Warning]].map(write);
+    let name = host();
+    let of = |(changes, fence)| ServiceWrite { host: &name, fence, work_lease: 0, changes };
+    let (good, worse) = (of(good), of(worse));
+    let deadline = || Deadline::within(LIMIT);
+    let written = claimed.fixture.session.write_services(&good, deadline()).await;
+    assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");
+    claimed.fixture.fill().await;
+    let refused = claimed.fixture.session.write_services(&worse, deadline()).await;
+    assert!(matches!(refused, Err(StoreError::NoSpace { .. })), "{refused:?}");
+    let keys = services.map(|service| Key::Health(service, host()));
+    let found = claimed.fixture.read(&keys).await;
+    assert_eq!(keys.each_ref().map(|key| found.get(key).is_some()), [false, true]);
 }
 
 #[tokio::test(start_paused = true)]

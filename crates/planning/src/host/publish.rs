@@ -37,6 +37,15 @@ impl HostState {
         self.installed.as_ref().filter(|_| self.proof_holds && self.in_progress_version.is_none())
     }
 
+    /// True if the store lists the host under a version that the host does not stand for any more. A script that
+    /// drives the host announces by itself, and its listing stays until the version file names another version.
+    pub fn contradicts(&self, listed: &Version, driver: Driver) -> bool {
+        match self.listing() {
+            Some(version) => version != listed,
+            None => driver == Driver::Agent,
+        }
+    }
+
     /// Returns the bundle of this host that is about the instruction which it acts on, or which it has carried out:
     /// other hosts may still fail for the same cause.
     fn bundle_to_report(&self) -> Option<&BundleLink> {
@@ -222,9 +231,7 @@ impl Truth<'_> {
             {
                 return Some(Due::Now(Effect::Announce { version: version.clone() }));
             }
-            // A script that drives the host announces by itself. Its listing stays until the version
-            // file names another version.
-            (None, Some(_)) if desired.policy.driver == Driver::Agent => {
+            (None, Some(listed)) if state.contradicts(listed, desired.policy.driver) => {
                 return Some(Due::Now(Effect::Withdraw));
             }
             _ => {}

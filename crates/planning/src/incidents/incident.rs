@@ -58,6 +58,8 @@ impl Severity {
 pub enum IncidentKind {
     /// The observer cannot read the store, so that nothing else is known.
     StoreAway,
+    /// The store raised an alarm, so that hosts cannot write what happens to them.
+    StoreAlarm,
     /// The rollout is halted.
     Halted,
     /// Many hosts were lost at about the same time.
@@ -78,8 +80,9 @@ pub enum IncidentKind {
 
 impl IncidentKind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::StoreAway,
+        Self::StoreAlarm,
         Self::Halted,
         Self::ManyLost,
         Self::Lost,
@@ -94,6 +97,7 @@ impl IncidentKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StoreAway => "store_away",
+            Self::StoreAlarm => "store_alarm",
             Self::Halted => "halted",
             Self::ManyLost => "many_lost",
             Self::Lost => "lost",
@@ -108,7 +112,7 @@ impl IncidentKind {
     /// Returns how soon somebody has to look.
     pub fn severity(self) -> Severity {
         match self {
-            Self::StoreAway | Self::Halted | Self::ManyLost => Severity::Page,
+            Self::StoreAway | Self::StoreAlarm | Self::Halted | Self::ManyLost => Severity::Page,
             Self::Lost | Self::Failed | Self::Blocked | Self::FrozenForLong | Self::CertificateEnds => {
                 Severity::Ticket
             }
@@ -120,6 +124,7 @@ impl IncidentKind {
     pub fn hint(self) -> &'static str {
         match self {
             Self::StoreAway => "orchestrate ping",
+            Self::StoreAlarm => "orchestrate store show",
             Self::Halted | Self::FailedInRollout => "orchestrate rollout status",
             Self::ManyLost | Self::Lost => "orchestrate hosts list --verdict lost",
             Self::Failed => "orchestrate get_failures --group",

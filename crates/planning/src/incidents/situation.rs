@@ -29,8 +29,9 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// Returns what is wrong. `found` is everything in the store, and the fleet is that of the same revision.
-    pub fn new(fleet: &Fleet, found: &KeySnapshot, now: EpochSeconds) -> Self {
+    /// Returns what is wrong. `found` is everything in the store, and the fleet is that of the same revision; `alarms`
+    /// are those of the store, if they are known.
+    pub fn new(fleet: &Fleet, found: &KeySnapshot, alarms: &[String], now: EpochSeconds) -> Self {
         let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
         let lineage = identity.map(|identity| identity.lineage.to_string()).unwrap_or_default();
         let present = PresentRollout::find(found).ok();
@@ -42,6 +43,12 @@ impl Situation {
             incidents: Vec::new(),
             lineage,
         };
+        for alarm in alarms {
+            let summary = format!(
+                "the store raised the alarm {alarm}: hosts cannot write what happens to them, and no command says yes about the fleet"
+            );
+            situation.add(None, IncidentKind::StoreAlarm, (alarm, summary), []);
+        }
         let in_rollout = rollout.as_ref().map(|rollout| situation.add_rollout(rollout, fleet));
         situation.add_failures(fleet, &in_rollout.unwrap_or_default());
         situation.add_blocked(fleet);

@@ -205,6 +205,17 @@ proptest! {
     }
 }
 
+#[test]
+fn an_alarm_of_the_store_is_an_incident_while_it_stands() {
+    let (fleet, found) = (Fleet::new(FleetTarget::NotSet, []), KeySnapshot::default());
+    let alarms = ["NOSPACE".to_owned()];
+    let full = Situation::new(&fleet, &found, &alarms, EpochSeconds(9));
+    let kinds: Vec<IncidentKind> = full.incidents.iter().map(|incident| incident.kind).collect();
+    assert_eq!(kinds, [IncidentKind::StoreAlarm]);
+    assert!(full.incidents[0].summary.contains("NOSPACE"), "{:?}", full.incidents);
+    assert!(Situation::new(&fleet, &found, &[], EpochSeconds(9)).incidents.is_empty());
+}
+
 /// Checks the incidents that follow from these keys: the kind, the hosts, and a part of the summary.
 fn check_situation(entries: &[(&str, String)], expected: &[(IncidentKind, &str, &str)]) {
     let entry = |value: &String| Entry {
@@ -221,7 +232,7 @@ fn check_situation(entries: &[(&str, String)], expected: &[(IncidentKind, &str, 
     let now = EpochSeconds(200_000);
     let mut book = IncidentBook::default();
     let times = IncidentTimes { hold_for: Duration::ZERO, clear_for: Duration::ZERO };
-    book.advance(Some(Situation::new(&fleet, &found, now)), now, &times);
+    book.advance(Some(Situation::new(&fleet, &found, &[], now)), now, &times);
     let open = book.open();
     let shown: Vec<(IncidentKind, String)> = open
         .iter()

@@ -14,7 +14,7 @@ use crate::reads::Read;
 use crate::records::{FailedHost, HostClaims, HostProgress, Report, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
-use crate::transaction::{Compare, Transaction};
+use crate::transaction::{Compare, Operation, Transaction};
 
 /// What the transaction does with the listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +171,33 @@ impl HostWrite<'_> {
             if self.start.is_some() { &mut transaction.reads_instead } else { &mut transaction.reads_after };
         reads.extend_from_slice(self.rollout_reads);
         transaction
+    }
+
+    /// Returns the transaction that only takes back an untrue listing, for a store that accepts no puts; `None` if
+    /// the listing is true until the write is applied, as before a start. It compares the report as the write does,
+    /// so a late one deletes no newer listing.
+    pub fn retraction(&self, expected: &ExpectedKeys) -> Option<Transaction> {
+        let announced = expected.announced.as_deref()?;
+        let is_untrue = match &self.listing {
+            Listing::Keep => false,
+            Listing::Remove => self.start.is_none(),
+            Listing::Set(version, _) => announced != version.as_str().as_bytes(),
+        };
+        let only_listing = Self {
+            listing: Listing::Remove,
+            start: None,
+            statuses: Vec::new(),
+            claims: None,
+            failure: FailureChange::Keep,
+            progress: None,
+            rollout_reads: &[],
+            ..self.clone()
+        };
+        let mut transaction = only_listing.transaction(expected);
+        transaction.name = "take back the listing";
+        transaction.idempotent = true;
+        transaction.operations.retain(|operation| matches!(operation, Operation::Delete(_)));
+        is_untrue.then_some(transaction)
     }
 
     fn add_listing(&self, transaction: &mut Transaction, announced: Option<&[u8]>) {

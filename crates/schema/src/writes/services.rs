@@ -65,6 +65,21 @@ impl ServiceWrite<'_> {
         transaction
     }
 
+    /// Returns the transaction that only takes back health which is not true any more, for a store that accepts no
+    /// puts; `None` if no service of the write got worse.
+    pub fn retraction(&self) -> Option<Transaction> {
+        let stops = |change: &ServiceChange| match change {
+            ServiceChange::Say { health, .. } => health.is_some_and(|health| !health.is_functional()),
+            ServiceChange::Remove => true,
+        };
+        let mut transaction = Transaction::idempotent("take back the health of services");
+        self.fence.add_to(&mut transaction, self.host);
+        for (service, _) in self.changes.iter().filter(|(_, change)| stops(change)) {
+            transaction.delete(Key::Health(service.clone(), self.host.clone()));
+        }
+        (!transaction.operations.is_empty()).then_some(transaction)
+    }
+
     /// Returns which comparison did not hold, by the keys that the transaction read.
     pub fn refusal(&self, found: &KeySnapshot) -> WriteRefusal {
         // Read by the same transaction, so one of the two must differ.

@@ -1,4 +1,6 @@
 //! The first page: what needs somebody now.
+//!
+//! This file is long because its tests need its inside.
 
 use super::groups::{Fill, Group, Grouping, groups, to_groups, versions, ways};
 use super::hosts::cause_id;
@@ -137,10 +139,7 @@ fn headline(status: &StatusView, fleet: &Fleet) -> String {
     };
     match status.fleet {
         _ if hosts == 0 => "No host has joined this fleet yet.".into(),
-        FleetState::Unknown => {
-            let why = fleet.unknown_reason().unwrap_or_else(|| "its state cannot be told".into());
-            format!("Unknown: {why}.")
-        }
+        FleetState::Unknown => format!("Unknown: {}.", status.unknown_reason(fleet).unwrap_or_default()),
         FleetState::Settled => match &desired {
             Some(version) if hosts == 1 => format!("The host runs {version}."),
             Some(version) => format!("All {hosts} hosts run {version}."),
@@ -372,6 +371,29 @@ mod tests {
         assert_eq!(headline(&status, &fleet), expected);
         let (held_causes, others) = causes(&status, &fleet);
         assert_eq!((held_causes.len(), others.len()), (held, 1 - held));
+    }
+
+    #[test]
+    fn a_full_store_says_nothing_about_the_fleet() {
+        let (host, version) = (HostName::new("h").unwrap(), Version::new("v1").unwrap());
+        let facts = [
+            (Key::Live(host.clone()).to_string(), r#"{"instance":"i","machine_id":"m","boot_id":"b"}"#),
+            (Key::RunningVersion(version.clone(), host.clone()).to_string(), "1"),
+            (Key::Announced(host).to_string(), "v1"),
+        ];
+        let entries = facts.iter().map(|(key, value)| (key.as_str(), value.as_bytes()));
+        let order = InstructionOrder { epoch: 0, revision: 20 };
+        let fleet = Fleet::new(FleetTarget::Known { version, order }, entries);
+        let sentence = |alarms: &[&str]| {
+            let alarms = Some(alarms.iter().map(|alarm| (*alarm).to_owned()).collect());
+            let parts = StatusParts { alarms, ..StatusParts::default() };
+            headline(&StatusView::new(&fleet, parts, 21), &fleet)
+        };
+        assert!(!sentence(&[]).starts_with("Unknown"), "{}", sentence(&[]));
+        assert_eq!(
+            sentence(&["NOSPACE"]),
+            "Unknown: the store raised the alarm NOSPACE, so hosts cannot write what happens to them."
+        );
     }
 
     #[test]

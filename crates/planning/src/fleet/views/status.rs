@@ -216,8 +216,10 @@ impl StatusView {
             |(version, host_count): (&Version, usize)| VersionCount { version: version.clone(), host_count };
         let StatusParts { alarms, silent, maintenance, failures, outlook } = parts;
         let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
+        let is_full = alarms.as_ref().is_some_and(|alarms| !alarms.is_empty());
         Self {
-            fleet: fleet.state_by(!down.is_empty()),
+            // Hosts cannot write what has happened to them since.
+            fleet: if is_full { FleetState::Unknown } else { fleet.state_by(!down.is_empty()) },
             revision,
             desired: DesiredVersion::of(fleet.target()),
             invalid,
@@ -241,6 +243,20 @@ impl StatusView {
             problems: ProblemOn::all(fleet),
             silent,
             maintenance,
+        }
+    }
+
+    /// Returns why the state of the fleet is not known; `None` if it is.
+    pub fn unknown_reason(&self, fleet: &Fleet) -> Option<String> {
+        let alarms = self.alarms.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+        match self.fleet {
+            FleetState::Unknown if !alarms.is_empty() => Some(format!(
+                "the store raised the alarm {alarms}, so hosts cannot write what happens to them"
+            )),
+            FleetState::Unknown => {
+                Some(fleet.unknown_reason().unwrap_or_else(|| "its state cannot be told".into()))
+            }
+            _ => None,
         }
     }
 
