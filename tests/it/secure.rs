@@ -294,6 +294,33 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     must(&printed(&["h1", "--service", "web", "--service", "db"]));
     let rolls_back = || must(&printed(&["h1", "--may-roll-back"]));
     rolls_back_only_if_it_may(&host, (&must_ask, &rolls_back), &|script| shell(&h1, script));
+
+    // A tombstone takes no rights away, but what such a host lists does not count.
+    host.kill();
+    let result = ask(&ops, &["hosts", "decommission", "h1", "--force"]);
+    assert!(result.code == 0 && result.err.contains("enroll h1 --remove --print-etcdctl"), "{result:?}");
+    for key in ["/orchestrate/live/h1", "/orchestrate/announced/h1", "/running_version/1/h1"] {
+        let value = if key.contains("/live/") { claim } else { "1" };
+        let (done, result) = shell(&h1, &format!("etcdctl put {key} '{value}'"));
+        assert!(done, "{key}: {result}");
+    }
+    assert_eq!((verified(&["h1"]), verified(&["h1", "--strict"])), (1, 1));
+    assert!(shell(&h1, r#"etcdctl put /orchestrate/hosts/h1 '{"format":1,"since":1}'"#).0);
+    assert_eq!(verified(&["h1", "--strict"]), 0, "it can put itself on the roster again");
+    for _ in 0..2 {
+        must(&printed(&["h1", "--remove"]));
+    }
+    for script in [
+        "etcdctl put /orchestrate/live/h1 x",
+        "etcdctl del /orchestrate/hosts/h1",
+        "etcdctl get /current_version",
+    ] {
+        let (done, result) = shell(&h1, script);
+        assert!(!done && result.contains("permission denied"), "{script}: {result}");
+    }
+    assert!(shell(&ops, "etcdctl get /current_version").0, "others keep theirs");
+    must(&printed(&["ops", "--as", "operator", "--remove"]));
+    assert!(!shell(&ops, "etcdctl get /current_version").0);
 }
 
 /// A command in a step acts as its host with the rights of the agent. Without that, the user may not write the event.

@@ -1,4 +1,4 @@
-//! `enroll`: prints etcdctl commands that create users, roles and grants in the store. It does not
+//! `enroll`: prints etcdctl commands that create users, roles and grants in the store, or take them away. It does not
 //! access the store: only the store's root can create users, and this program need not know root's
 //! credentials.
 
@@ -28,7 +28,7 @@ pub(crate) enum UserKind {
     Verifier,
 }
 
-/// Print commands that give a user of the store its rights
+/// Print commands that give a user of the store its rights, or take them away
 #[derive(Debug, Args)]
 pub(crate) struct Enroll {
     /// Name of the user; for an agent the name of its host, as in its certificate
@@ -45,14 +45,21 @@ pub(crate) struct Enroll {
     /// Give the user the password in this file, where the commands run. Without it the user needs a client certificate
     #[arg(long = "password-file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     password_file: Option<String>,
+    /// Print the commands that take all rights away: they delete the user, and the role of a host
+    #[arg(long, conflicts_with_all = ["services", "may_roll_back", "password_file"])]
+    remove: bool,
     /// Print etcdctl commands for a shell, to be run by the store's root user
     #[arg(long = "print-etcdctl", required = true)]
     print_etcdctl: bool,
 }
 
-/// Prints the commands that create a user with its roles and grants.
+/// Prints the commands that create a user with its roles and grants, or that delete it.
 pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> Result<Exit, Failure> {
-    let Enroll { name, kind, services, may_roll_back, password_file, print_etcdctl: _ } = options;
+    let Enroll { name, kind, services, may_roll_back, password_file, remove, print_etcdctl: _ } = options;
+    if remove {
+        output.raw(&removal(&name, kind)?);
+        return Ok(Exit::Yes);
+    }
     let services: BTreeSet<ServiceName> =
         services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
     if kind != UserKind::Agent && !services.is_empty() {
@@ -68,9 +75,10 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
     let (user, roles) = match kind {
         UserKind::Agent => {
             let host = HostName::folded(&name).map_err(Failure::usage)?;
-            let own = format!("{EVERY_AGENT}-{host}");
-            let mut roles =
-                vec![(EVERY_AGENT.to_owned(), grants::every_agent()), (own, grants::agent(&host, &services))];
+            let mut roles = vec![
+                (EVERY_AGENT.to_owned(), grants::every_agent()),
+                (own_role(&host), grants::agent(&host, &services)),
+            ];
             if may_roll_back {
                 roles.push((ROLLS_BACK.to_owned(), grants::roll_back()));
             }
@@ -86,6 +94,25 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
     };
     output.raw(&script(&user, password_file.as_deref(), &roles, namespace));
     Ok(Exit::Yes)
+}
+
+/// Returns the role that only the agent of this host has.
+fn own_role(host: &HostName) -> String {
+    format!("{EVERY_AGENT}-{host}")
+}
+
+/// Returns the script that deletes a user and the role that only this user has. It can be run again.
+fn removal(name: &str, kind: UserKind) -> Result<String, Failure> {
+    let delete = |what: &str, name: &str| {
+        format!("if etcdctl {what} get {name} >/dev/null 2>&1; then etcdctl {what} delete {name}; fi\n")
+    };
+    Ok(match kind {
+        UserKind::Agent => {
+            let host = HostName::folded(name).map_err(Failure::usage)?;
+            format!("set -e\n{}{}", delete("user", name), delete("role", &own_role(&host)))
+        }
+        UserKind::Operator | UserKind::Verifier => format!("set -e\n{}", delete("user", &user_name(name)?)),
+    })
 }
 
 fn user_name(name: &str) -> Result<String, Failure> {

@@ -226,6 +226,16 @@ async fn spelled(text: &str, store: &Store<'_>) -> Result<HostName, Failure> {
     Ok(if left == usize::from(is_out) { host } else { former })
 }
 
+/// Says that a host which leaves the fleet can still write, if the store knows who asks: it then knows the host too.
+fn note_rights(host: &HostName, store: &Store<'_>) {
+    let session = &store.settings.session;
+    if session.user.is_some() || session.tls.cert.is_some() {
+        output::note(&format!(
+            "the user of {host} keeps its rights in the store until they are taken away: `orchestrate enroll {host} --remove --print-etcdctl` prints how"
+        ));
+    }
+}
+
 /// Takes a host out of the fleet, and deletes everything that it wrote.
 async fn decommission(
     host: &HostName,
@@ -253,6 +263,7 @@ async fn decommission(
     }
     // A roster entry that cannot be read is replaced, because the host leaves the fleet anyway.
     let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();
+    note_rights(host, store);
     if known == 1
         && before.decommissioned.is_some()
         && let Some(entry) = snapshot.get(&Key::Host(host.clone()))

@@ -121,12 +121,9 @@ impl<'a> Verification<'a> {
         let keys: Vec<Key> =
             hosts.iter().flat_map(|(_, host)| [Key::Host(host.clone()), Key::Live(host.clone())]).collect();
         let found = store.session.read_all(&keys, &[], Some(verified.revision), deadline).await?;
-        let is_out = |entry: &Entry| {
-            read::<RosterEntry>(&entry.value).is_ok_and(|entry| entry.decommissioned.is_some())
-        };
         let is_member = |host: &HostName| {
-            found.get(&Key::Live(host.clone())).is_some()
-                || found.get(&Key::Host(host.clone())).is_some_and(|entry| !is_out(entry))
+            let entry = found.get(&Key::Host(host.clone()));
+            found.get(&Key::Live(host.clone())).is_some() || entry.is_some() && !is_tombstone(entry)
         };
         Ok(hosts.iter().filter(|(_, host)| is_member(host)).map(|(name, _)| *name).collect())
     }
@@ -154,13 +151,14 @@ async fn verify_both<'a>(
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
-    let ranges = [Prefix::RunningVersion(version.clone()), Prefix::Announced];
+    let ranges = [Prefix::RunningVersion(version.clone()), Prefix::Announced, Prefix::Hosts];
     let snapshot = store.session.read_all(&[Key::Store], &ranges, None, deadline).await?;
     let is_there = |host: &&str| {
         let Ok(host) = HostName::new(*host) else { return false };
         let announced = snapshot.get(&Key::Announced(host.clone()));
         announced.is_some_and(|entry| announces(&entry.value, version))
-            && snapshot.get(&Key::RunningVersion(version.clone(), host)).is_some()
+            && snapshot.get(&Key::RunningVersion(version.clone(), host.clone())).is_some()
+            && !is_tombstone(snapshot.get(&Key::Host(host)))
     };
     let missing: Vec<&str> = hosts.iter().copied().filter(|host| !is_there(host)).collect();
     Ok(Verified::new(missing.into_iter(), snapshot.revision, Some(snapshot)))
@@ -181,15 +179,16 @@ async fn verify<'a>(
     let keys = |host: &&'a str| {
         let named =
             HostName::new(*host).unwrap_or_else(|e| unreachable!("checked when the list was read: {e}"));
-        [Key::RunningVersion(version.clone(), named.clone()), Key::Announced(named)]
+        [Key::RunningVersion(version.clone(), named.clone()), Key::Announced(named.clone()), Key::Host(named)]
     };
     let mut keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
     keys.push(Key::Store);
     let snapshot = store.session.read_keys(&keys, deadline).await?;
     let announces = |key| snapshot.get(key).is_some_and(|entry| announces(&entry.value, version));
     let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
-    for (host, keys) in hosts.iter().zip(keys.chunks_exact(2)) {
-        match snapshot.get(&keys[0]) {
+    for (host, keys) in hosts.iter().zip(keys.chunks_exact(3)) {
+        let listed = snapshot.get(&keys[0]).filter(|_| !is_tombstone(snapshot.get(&keys[2])));
+        match listed {
             None => missing.push(*host),
             Some(_) if !announces(&keys[1]) => unconfirmed.push(*host),
             Some(_) => {}
@@ -265,6 +264,12 @@ fn split<'a, 'b>(hosts: &[&'a str], listed: impl Iterator<Item = &'b str>) -> (V
         while listed.next_if(|name| name < *host).is_some() {}
         listed.peek() == Some(host)
     })
+}
+
+/// True if a roster entry says that an operator took the host out of the fleet. What such a host writes does not count.
+fn is_tombstone(entry: Option<&Entry>) -> bool {
+    let entry = entry.and_then(|entry| read::<RosterEntry>(&entry.value).ok());
+    entry.is_some_and(|entry| entry.decommissioned.is_some())
 }
 
 /// True if a host's own key names the version.

@@ -224,6 +224,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("orchestrate enroll web-7 --print-etcdctl --service web", "the user of an agent"),
             ("orchestrate enroll alice --print-etcdctl --as operator", "the user of a person"),
+            (
+                "orchestrate enroll web-7 --remove --print-etcdctl",
+                "takes the rights of a host away that left",
+            ),
         ],
     ),
     (
