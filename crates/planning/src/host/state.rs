@@ -484,6 +484,16 @@ impl HostState {
         self.in_progress_version.as_ref().or(self.installed.as_ref())
     }
 
+    /// True if the version that steps and validation are about is on the machine as a whole: nothing was begun that
+    /// its apply phase did not finish.
+    fn is_whole(&self, policy: &Policy) -> bool {
+        let is_applied = |attempt: &Attempt| {
+            let apply = &attempt.apply;
+            attempt.started && apply.failed.is_none() && apply.due(&policy.steps.apply).is_none()
+        };
+        self.in_progress_version.is_none() || self.attempt.as_ref().is_some_and(is_applied)
+    }
+
     /// True after `suspect_after` failed disruptive attempts at the instruction. One that ended before
     /// its start disturbed nothing and does not count. A repair whose apply succeeded does not make a
     /// host suspect, because the cause may be a service that hosts share.
@@ -806,7 +816,10 @@ impl HostState {
             self.count_validation(result, cycle.validate.failed.as_ref(), now);
             self.hold_claims(result, now);
         }
-        self.set_status(StatusType::validation(), state, cycle.validate.failed.as_ref(), now);
+        // What was validated is that version only if it was applied as a whole.
+        let version = Some(cycle.version.clone()).filter(|_| self.is_whole(policy));
+        let validation = (StatusType::validation(), state);
+        self.set_status_of(version, validation, cycle.validate.failed.as_ref(), now);
         self.validate_first = false;
         if let Some(attempt) = self.attempt.as_mut().filter(|a| a.started && a.ended.is_none()) {
             let failed = attempt.apply.failed.is_some();

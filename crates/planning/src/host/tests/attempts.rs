@@ -24,6 +24,34 @@ fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
 }
 
 #[test]
+fn a_validation_names_a_version_only_if_it_was_applied_as_a_whole() {
+    let mut world = settled_at("1");
+    let validated = |world: &World| {
+        let results =
+            world.published.statuses.iter().filter(|((kind, _), _)| *kind == StatusType::validation());
+        results.map(|((_, state), record)| (*state, record.version.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(validated(&world), [(StatusState::Success, Some(version("1")))]);
+    // The first apply step fails, then the second one: what passes the validation is neither version.
+    for broken in ["packages", "configuration"] {
+        world.fails(broken, 1);
+        world.trigger(if broken == "packages" { "2" } else { "3" });
+        world.settle();
+        assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
+        assert_eq!(validated(&world), [(StatusState::Success, None)], "{broken} failed");
+        world.works(broken);
+    }
+    world.trigger("4");
+    world.settle();
+    assert_eq!(validated(&world), [(StatusState::Success, Some(version("4")))]);
+    // A version that was applied and does not validate is named.
+    world.fails("http", 1);
+    world.trigger("5");
+    world.settle();
+    assert_eq!(validated(&world), [(StatusState::Failed, Some(version("5")))]);
+}
+
+#[test]
 fn a_host_is_suspect_after_three_attempts_and_the_hook_runs_once() {
     let mut world = settled_at("1");
     world.fails("packages", 1);
