@@ -65,7 +65,7 @@ class Story:
         return {f"/orchestrate/claims/fleet/all/{number:05}": None, f"/orchestrate/claimed/{host}": None}
 
     def progress(self, host, state):
-        return {f"/orchestrate/progress/{self.rollout}/{host}": {"state": state}}
+        return {f"/orchestrate/progress/{self.rollout}/{host}": {"state": state, "agent": True}}
 
     def unlisted(self, host, version="1"):
         return {f"/running_version/{version}/{host}": None, f"/orchestrate/announced/{host}": None}
@@ -354,6 +354,54 @@ def a_stage_opens_before_its_hosts_are_done(s):
     s.open()
 
 
+def vanishes_after_its_proof(s, canary="a1"):
+    """A canary is proven, and its machine is gone some time later."""
+    s.trigger("2", **s.STAGES)
+    s.start(canary, 0)
+    s.prove(canary, 0)
+    s.write({f"/orchestrate/live/{canary}": None} | s.unlisted(canary, "2"))
+    s.soak(takes=40.0)
+
+
+def a_stage_opens_though_its_canary_vanished_after_its_proof(s):
+    vanishes_after_its_proof(s)
+    s.open()
+
+
+def a_stage_opens_though_its_canary_vanished_and_counts(s):
+    vanishes_after_its_proof(s)
+    s.write({s.key("failed/a1"): {"kind": "lost"}})
+    s.soak()
+    s.open()
+
+
+def a_rollout_ends_though_a_host_vanished_after_its_proof(s):
+    s.trigger("2")
+    for host in ("a1", "a2", "b1", "b2"):
+        s.start(host, 0)
+        s.prove(host, 0)
+    s.write({"/orchestrate/live/a1": None} | s.unlisted("a1", "2"))
+    s.write({"/other": "1"}, takes=40.0)
+    s.write({s.key("ended"): {"by": "b1"}})
+
+
+def a_canary_that_vanished_is_in_maintenance(s):
+    vanishes_after_its_proof(s)
+    s.write({"/orchestrate/maintenance/a1": {"host": {"how": "maintenance"}}})
+    s.soak()
+    s.open()
+
+
+def a_host_that_vanished_after_its_proof_counts(s):
+    s.trigger("2")
+    for host in ("a1", "a2", "b1", "b2"):
+        s.start(host, 0)
+        s.prove(host, 0)
+    s.write({"/orchestrate/live/a1": None} | s.unlisted("a1", "2"))
+    s.write({s.key("failed/a1"): {"kind": "lost"}}, takes=40.0)
+    s.write({s.key("ended"): {"by": "b1"}})
+
+
 def a_stage_opens_after_a_canary_that_failed(s):
     s.trigger("2", **s.STAGES)
     s.start("a1", 0)
@@ -501,6 +549,8 @@ KEPT = [
     a_start_whose_answer_was_lost_is_taken_back,
     an_update_goes_on_when_its_version_is_triggered_again,
     a_host_says_after_an_acceptance_that_it_had_started,
+    a_canary_that_vanished_is_in_maintenance,
+    a_host_that_vanished_after_its_proof_counts,
 ]
 
 BROKEN = {
@@ -552,6 +602,9 @@ BROKEN = {
     "R6": [
         a_stage_opens_before_its_hosts_are_done,
         a_stage_opens_after_a_canary_that_failed,
+        a_stage_opens_though_its_canary_vanished_after_its_proof,
+        a_stage_opens_though_its_canary_vanished_and_counts,
+        a_rollout_ends_though_a_host_vanished_after_its_proof,
         a_stage_opens_without_a_soak,
         a_stage_opens_too_early,
         a_stage_opens_while_its_timer_runs,

@@ -29,6 +29,9 @@ import record
 
 Entry = collections.namedtuple("Entry", "value create mod lease")
 ROLLOUT = "/orchestrate/rollouts/"
+# A host that vanished this many seconds before must be known to whoever opens a stage or ends a rollout: no comparison
+# sees that a key is gone, so what was read a moment ago may be written.
+KNOWN_WITHIN = 30
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -72,6 +75,8 @@ class Checker:
         self.left = collections.defaultdict(set)
         self.concurrency = collections.defaultdict(int)
         self.ended_timers = {}
+        # The revisions at which the agents of hosts were gone.
+        self.gone = {}
         # Hosts that were listed when an acceptance of the store came, and have not announced a version since: they may
         # have started in what was lost.
         self.maybe_started = set()
@@ -163,6 +168,8 @@ class Checker:
             else:
                 self.state[key] = Entry(event["value"], event["create"], revision, event["lease"])
             changes[key] = (old, self.state.get(key))
+            if key.startswith("/orchestrate/live/"):
+                self.gone[key.rsplit("/", 1)[1]] = revision if event["value"] is None else None
         self.counts["revisions"] += 1
         verbs = [json.loads(new.value).get("verb", "") for key, (_, new) in changes.items()
                  if key.startswith("/orchestrate/events/") and new]
@@ -546,6 +553,7 @@ class Checker:
         for number, hosts in sorted(members.items()):
             proven = [host for host in hosts if self.progress(rollout, host, before) == "proven"
                       or self.is_announced(host, rules["version"], before)]
+            proven = [host for host in proven if not self.has_vanished(revision, rollout, host, before)]
             excused = [host for host in hosts if f"{ROLLOUT}{rollout}/excused/{host}" in before]
             stages = rules.get("stages", [])
             is_chosen = number < len(stages) and "count" in stages[number] and stage is not None
@@ -560,7 +568,8 @@ class Checker:
                 is_off = f"/orchestrate/live/{host}" not in before and claimed is None
                 if is_off and state is None:
                     absent.append(host)
-                if is_chosen or not (state == "gave_up" or is_lost or (is_off and (state is None or stage is None))):
+                is_left = is_off and (state is None or stage is None and state != "proven")
+                if is_chosen or not (state == "gave_up" or is_lost or is_left):
                     self.violation("R6", revision, f"{host} of stage {number} is not settled ({state})", key)
             self.counts["hosts found settled"] += len(hosts)
             some_proven = some_proven or bool(proven)
@@ -569,6 +578,16 @@ class Checker:
                 self.violation("R6", revision, f"no host of stage {number} is proven", key)
         if stage is None and not some_proven:
             self.violation("R6", revision, "a rollout ends in which no host is proven", key)
+
+    def has_vanished(self, revision, rollout, host, before):
+        """True if the agent of a host has not run for a while, and no operator said that the host may be off."""
+        progress = self.json(f"/orchestrate/progress/{rollout}/{host}", before) or {}
+        gone = self.gone.get(host)
+        if not progress.get("agent") or f"/orchestrate/live/{host}" in before or not gone:
+            return False
+        mark = (self.json(f"/orchestrate/maintenance/{host}", before) or {}).get("host") or {}
+        least = self.times[revision][0] - self.times[gone][1]
+        return least > KNOWN_WITHIN and mark.get("how") != "maintenance"
 
     def is_announced(self, host, version, state):
         announced = state.get(f"/orchestrate/announced/{host}")

@@ -14,9 +14,11 @@ use schema::limit::LimitBy;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
 };
+use schema::time::Span;
 use schema::writes::rollout::set_policy;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Verbs of `policy`.
 #[derive(Debug, Subcommand)]
@@ -130,6 +132,31 @@ fn reach(policy: &RolloutPolicy) -> Option<u32> {
     }
 }
 
+/// The time that an update takes in the examples of [`later_reach`], and within which a failure of a host that works no
+/// more is seen.
+const EXAMPLE_UPDATE: Duration = Duration::from_secs(60);
+/// How long a version of these examples works.
+const EXAMPLE_TIMES: [Duration; 2] = [EXAMPLE_UPDATE, Duration::from_secs(10 * 60)];
+
+/// Returns how many hosts a version reaches at most, in a stage with hosts enough, that works for this time after its
+/// proof: if it fails then, and if it switches its machine off. `None` as for [`reach`].
+fn later_reach(policy: &RolloutPolicy, works_for: Duration) -> Option<(u64, u64)> {
+    let at_first = u64::from(reach(policy)?);
+    if policy.hold.is_some_and(|hold| works_for <= hold.0) {
+        return Some((at_first, at_first));
+    }
+    let of_fleet = policy.limits.iter().find(|limit| limit.by == LimitBy::Fleet)?;
+    let LimitSize::Hosts(at_once) = of_fleet.max else { return None };
+    // With a hold, each host keeps its place for that much longer.
+    let takes = EXAMPLE_UPDATE + policy.hold.map_or(Duration::ZERO, |hold| hold.0);
+    let until = |seen_after: Duration| {
+        let rounds = (works_for + seen_after).as_secs().div_ceil(takes.as_secs());
+        at_first.saturating_add(rounds.saturating_mul(u64::from(at_once)))
+    };
+    let lost_after = policy.lost_after.unwrap_or(LOST_AFTER).0;
+    Some((until(EXAMPLE_UPDATE), until(EXAMPLE_UPDATE + lost_after)))
+}
+
 fn stage_row(stage: &StageRule) -> [String; 4] {
     let hosts = match (stage.count, stage.share) {
         (Some(count), _) => format!("{count} of each role"),
@@ -191,10 +218,40 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         };
         let when = policy.hold.map_or_else(String::new, |hold| format!(" or within {hold} after it"));
         output::note(&format!(
-            "a version that fails everywhere, before its proof{when}, reaches at most {hosts}; a version that fails later also reaches the hosts that were proven in the meantime"
+            "a version that fails everywhere, before its proof{when}, reaches at most {hosts}; a version that fails later, or switches its machine off, also reaches the hosts that start in the meantime"
         ));
+        for works_for in EXAMPLE_TIMES {
+            if let Some((fails, off)) = later_reach(policy, works_for) {
+                let (works_for, takes) = (Span(works_for), Span(EXAMPLE_UPDATE));
+                output::note(&format!(
+                    "if an update takes {takes}, a version that works for {works_for} after its proof reaches at most {fails} hosts of one stage if it fails then, and {off} if it switches its machine off"
+                ));
+            }
+        }
     }
     if let Some(hold) = policy.hold {
         output::note(&format!("a host keeps its claims until its validation has passed for {hold}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_works_for_longer_than_the_hold_reaches_more_hosts() {
+        let check = |text: &str, seconds: u64, expected: Option<(u64, u64)>| {
+            let limit = "failure_budget = 1\n[[limit]]\nby = \"fleet\"\nmax = 2\n";
+            let policy = read_policy("policy", &format!("{text}{limit}")).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(later_reach(&policy, Duration::from_secs(seconds)), expected, "{text} {seconds}");
+        };
+        // Two rounds of two hosts until the failure is seen; twelve until the machine is lost.
+        check("", 60, Some((3 + 4, 3 + 24)));
+        check("lost_after = \"1m\"\n", 60, Some((3 + 4, 3 + 6)));
+        check("hold = \"1m\"\n", 60, Some((3, 3)));
+        check("hold = \"1m\"\n", 61, Some((3 + 4, 3 + 14)));
+        let unknown = "failure_budget = \"5%\"\n[[limit]]\nby = \"fleet\"\nmax = 2\n";
+        let policy = read_policy("policy", unknown).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(later_reach(&policy, Duration::from_secs(60)), None);
     }
 }

@@ -16,7 +16,7 @@ impl HostState {
     /// transaction says so too.
     pub(super) fn note_start(&mut self, order: InstructionOrder, times: Option<Times>, now: Now) {
         self.hold = None;
-        let progress = HostProgress::new(ProgressState::Started, now.wall);
+        let progress = HostProgress::of_agent(ProgressState::Started, now.wall);
         let (is_written, has_ended) = (true, false);
         self.rollout_progress = times.map(|_| RolloutProgress { order, progress, is_written, has_ended });
     }
@@ -24,7 +24,7 @@ impl HostState {
     /// Notes that a newer instruction for the same version was taken over after the start.
     pub(super) fn note_new_order(&mut self, order: InstructionOrder, now: Now) {
         if let Some(known) = self.rollout_progress.as_mut() {
-            let progress = HostProgress::new(ProgressState::Started, now.wall);
+            let progress = HostProgress::of_agent(ProgressState::Started, now.wall);
             *known = RolloutProgress { order, progress, is_written: false, has_ended: false };
         }
     }
@@ -37,7 +37,7 @@ impl HostState {
                 u64::try_from(now.wall.0.saturating_sub(known.progress.at.0)).ok().map(Duration::from_secs);
             let is_proof = (known.progress.state, state) == (ProgressState::Started, ProgressState::Proven);
             let took = seconds.filter(|_| is_proof).map(Span);
-            known.progress = HostProgress { state, at: now.wall, took };
+            known.progress = HostProgress { took, ..HostProgress::of_agent(state, now.wall) };
             known.is_written = false;
         }
     }

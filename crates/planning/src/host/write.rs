@@ -90,7 +90,7 @@ impl StoreWrite {
         let progress = match (effect, &decision.permit) {
             // A rollout without a record does not end.
             (Effect::CommitStart { instruction }, Some(permit)) => {
-                permit.times.map(|_| (instruction.order, HostProgress::new(ProgressState::Started, at)))
+                permit.times.map(|_| (instruction.order, HostProgress::of_agent(ProgressState::Started, at)))
             }
             _ => state.progress_to_write().filter(|_| tells_outcome),
         };

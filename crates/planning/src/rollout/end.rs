@@ -3,9 +3,9 @@
 
 use super::failures::{Budget, Failures};
 use super::halt::halts;
-use super::holders::Holders;
+use super::holders::{Holders, Proven};
 use super::opening::{Members, StageTask, stage_task};
-use super::results::HostResult;
+use super::results::{HostResult, vanished_by_version};
 use super::rules::{Rules, record_of};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -26,7 +26,7 @@ pub enum EndTask {
     Stop,
     /// It looks again later.
     Wait,
-    /// It looks after hosts that vanished in their update: nobody else may wait for them.
+    /// It looks after hosts that vanished, in their update or after their proof: nobody else may wait for them.
     LookAfter(Holders),
     /// It halts the rollout: too many hosts failed, and none waits that would notice. The first of these
     /// transactions that the store permits counts.
@@ -41,7 +41,7 @@ pub enum EndTask {
 
 /// Returns what is read, all at one revision.
 pub fn end_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    let hosts = vec![Prefix::Hosts, Prefix::Lives, Prefix::Announced, Prefix::Claimed];
+    let hosts = vec![Prefix::Hosts, Prefix::Lives, Prefix::Announced, Prefix::Claimed, Prefix::Maintenances];
     let of_rollout = vec![Prefix::Rollout(order), Prefix::ProgressOf(order)];
     (vec![Key::Store, Key::CurrentVersion], [hosts, of_rollout].concat())
 }
@@ -80,7 +80,10 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     let is_halted = failures.halted().is_some();
     let members = Members::read(order, &record, found);
     let has = |wanted| members.results.values().any(|result| *result == wanted);
-    let is_settled = !has(HostResult::Pending) && has(HostResult::Proven);
+    let is_pending = has(HostResult::Pending) || has(HostResult::Vanished);
+    let is_settled = !is_pending && has(HostResult::Proven);
+    let hosts = vanished_by_version(order, &members.results, found);
+    let proven = Proven { order, lost_after: record.lost_after, hosts };
     let stage = stage_task(&members, &StageOpening { at: ended.at, by: ended.by.clone() });
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
@@ -93,9 +96,9 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
         StageTask::Soak(stage, length) => return EndTask::Soak(*stage, *length),
         StageTask::AllOpen | StageTask::Wait => {}
     }
-    let vanished = vanished(found);
-    if !vanished.is_empty() {
-        return EndTask::LookAfter(Holders::of_hosts(vanished));
+    let holders = Holders::of_rollout(vanished(found), proven);
+    if !holders.is_empty() {
+        return EndTask::LookAfter(holders);
     }
     // The end opens every stage.
     if is_halted || stage != StageTask::AllOpen || !is_settled {

@@ -1,5 +1,6 @@
 //! What the first host of a queue does about the hosts that hold the claims it waits for: one whose agent
-//! does not run is marked and later lost, and one with a number above the limit gets a lower number.
+//! does not run is marked and later lost, and one with a number above the limit gets a lower number. The host that
+//! looks for the end of a rollout does the same about all holders, and about hosts that vanished after their proof.
 
 use super::limits::LimitView;
 use super::view::RolloutView;
@@ -7,12 +8,13 @@ use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
-use schema::records::LostMark;
+use schema::order::InstructionOrder;
+use schema::records::{FailedHost, HostClaims, HostProgress, LostMark};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
 use schema::writes::claims::FoundClaims;
-use schema::writes::lost::{end_claims, mark_lost, move_claim, time_lost};
+use schema::writes::lost::{charge_vanished, end_claims, judged_by, mark_lost, move_claim, time_lost};
 use std::collections::BTreeSet;
 
 /// Holders of claims that a host looks after, because it is the first that waits for them.
@@ -20,6 +22,16 @@ use std::collections::BTreeSet;
 pub struct Holders {
     hosts: BTreeSet<HostName>,
     moves: Option<Move>,
+    proven: Option<Proven>,
+}
+
+/// Hosts that vanished after their proof in a rollout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Proven {
+    pub(super) order: InstructionOrder,
+    /// How long they may be away.
+    pub(super) lost_after: Span,
+    pub(super) hosts: BTreeSet<HostName>,
 }
 
 /// A claim above the limit, and a free number below it.
@@ -46,7 +58,7 @@ impl RolloutView {
         let view = self.waits_for().filter(|view| view.ahead.is_empty())?;
         let own = self.host();
         let hosts = view.holders.values().flatten().filter(|host| *host != own).cloned().collect();
-        Some(Holders { hosts, moves: claim_to_move(view, own) })
+        Some(Holders { hosts, moves: claim_to_move(view, own), proven: None })
     }
 }
 
@@ -61,9 +73,14 @@ fn claim_to_move(view: &LimitView, own: &HostName) -> Option<Move> {
 }
 
 impl Holders {
-    /// Returns the task to look after these hosts.
-    pub(super) fn of_hosts(hosts: BTreeSet<HostName>) -> Self {
-        Self { hosts, moves: None }
+    /// Returns the task to look after these holders of claims, and these hosts that were proven.
+    pub(super) fn of_rollout(holders: BTreeSet<HostName>, proven: Proven) -> Self {
+        Self { hosts: &holders | &proven.hosts, moves: None, proven: Some(proven) }
+    }
+
+    /// True if there is nobody to look after.
+    pub(super) fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.moves.is_none()
     }
 
     /// Returns what is read first: which agents run, and which hosts are marked.
@@ -74,8 +91,13 @@ impl Holders {
 
     /// Returns what is read then, at the same revision.
     pub fn second_reads(&self, found: &KeySnapshot) -> Vec<Key> {
-        let vanished = self.vanished(found).chain(self.moves.iter().map(|claim| &claim.host));
-        vanished.cloned().map(Key::Claimed).collect()
+        let claimed = self.vanished(found).chain(self.moves.iter().map(|claim| &claim.host));
+        let claimed = claimed.cloned().map(Key::Claimed);
+        let proven = self.proven.iter().flat_map(|proven| {
+            let vanished = self.vanished(found).filter(|host| proven.hosts.contains(*host));
+            vanished.flat_map(|host| judged_by(proven.order, host))
+        });
+        claimed.chain(proven).collect()
     }
 
     fn vanished<'a>(&'a self, found: &'a KeySnapshot) -> impl Iterator<Item = &'a HostName> {
@@ -90,31 +112,70 @@ impl Holders {
         });
         let is_moved = |host: &HostName| self.moves.as_ref().is_some_and(|claim| claim.host == *host);
         let vanished = self.vanished(found).filter(|host| !is_moved(host));
-        moved.chain(vanished.filter_map(|host| task(host, found, by))).collect()
+        moved.chain(vanished.filter_map(|host| self.task(host, found, by))).collect()
     }
 }
 
-/// Returns what is to be done about a holder whose agent does not run.
-fn task(host: &HostName, found: &KeySnapshot, (by, at): &(String, EpochSeconds)) -> Option<HolderTask> {
-    let claims = FoundClaims::read(host, found).claims?;
-    // What is left of a lost host counts until somebody releases it.
-    if claims.lost && claims.claims.iter().all(|claim| claim.keep_failed) {
-        return None;
+impl Holders {
+    /// Returns what is to be done about a host whose agent does not run.
+    fn task(&self, host: &HostName, found: &KeySnapshot, by: &(String, EpochSeconds)) -> Option<HolderTask> {
+        let claims = FoundClaims::read(host, found).claims;
+        // What is left of a lost host counts until somebody releases it.
+        let is_left =
+            |claims: &HostClaims| claims.lost && claims.claims.iter().all(|claim| claim.keep_failed);
+        if let Some(claims) = claims.filter(|claims| !claims.claims.is_empty() && !is_left(claims)) {
+            let absence =
+                Absence { since: claims.since, rollout: claims.rollout, ends_after: claims.lost_after };
+            return absence.task(host, found, by, || end_claims(host, found));
+        }
+        let Proven { order, lost_after, hosts } = self.proven.as_ref()?;
+        if !hosts.contains(host) {
+            return None;
+        }
+        let failed = found.get(&Key::Failed(*order, host.clone()));
+        let failed = failed.and_then(|entry| codec::read::<FailedHost>(&entry.value).ok());
+        if failed.is_some_and(|failed| !failed.healed) {
+            return None;
+        }
+        let progress = found.get(&Key::Progress(*order, host.clone()))?;
+        let progress = codec::read::<HostProgress>(&progress.value).ok()?;
+        let absence = Absence { since: progress.at, rollout: *order, ends_after: *lost_after };
+        absence.task(host, found, by, || charge_vanished(host, (*order, *lost_after), found))
     }
-    // A store that was accepted may have lost what the host wrote since the mark.
-    let accepted_at = found.revision_of(&Key::Store);
-    let entry = found.get(&Key::LostMark(host.clone())).filter(|mark| mark.mod_revision > accepted_at);
-    let mark = entry.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
-    let Some(mark) = mark.filter(|mark| mark.is_about(&claims)) else {
-        let (claimed_since, rollout) = (claims.since, claims.rollout);
-        let mark = LostMark { by: by.clone(), at: *at, claimed_since, rollout, timed: false };
-        return Some(HolderTask::Commit(mark_lost(host, &mark, found)));
-    };
-    if !mark.timed {
-        return Some(HolderTask::Time(host.clone(), claims.lost_after));
+}
+
+/// The absence of an agent that ends with something.
+struct Absence {
+    /// Since when the host had what it is about: its claims, or its proof.
+    since: EpochSeconds,
+    rollout: InstructionOrder,
+    ends_after: Span,
+}
+
+impl Absence {
+    /// Returns the next step: the mark, the timer, or the end of the absence.
+    fn task(
+        &self,
+        host: &HostName,
+        found: &KeySnapshot,
+        (by, at): &(String, EpochSeconds),
+        end: impl FnOnce() -> Option<Transaction>,
+    ) -> Option<HolderTask> {
+        // A store that was accepted may have lost what the host wrote since the mark.
+        let accepted_at = found.revision_of(&Key::Store);
+        let entry = found.get(&Key::LostMark(host.clone())).filter(|mark| mark.mod_revision > accepted_at);
+        let mark = entry.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let Some(mark) = mark.filter(|mark| mark.is_about(self.since, self.rollout)) else {
+            let (claimed_since, rollout) = (self.since, self.rollout);
+            let mark = LostMark { by: by.clone(), at: *at, claimed_since, rollout, timed: false };
+            return Some(HolderTask::Commit(mark_lost(host, &mark, found)));
+        };
+        if !mark.timed {
+            return Some(HolderTask::Time(host.clone(), self.ends_after));
+        }
+        let is_time_over = found.get(&Key::LostTimer(host.clone())).is_none();
+        is_time_over.then(|| end().map(HolderTask::Commit)).flatten()
     }
-    let is_time_over = found.get(&Key::LostTimer(host.clone())).is_none();
-    is_time_over.then(|| end_claims(host, found).map(HolderTask::Commit)).flatten()
 }
 
 /// Returns the transaction that starts the timer of a marked holder. `timer` is a lease that was granted after

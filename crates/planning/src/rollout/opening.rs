@@ -113,7 +113,7 @@ impl<'a> Members<'a> {
                     HostResult::Failed => !is_chosen,
                     // A chosen host of an earlier stage had the version when that was settled.
                     HostResult::Absent => !is_chosen || number < open,
-                    HostResult::Pending => false,
+                    HostResult::Pending | HostResult::Vanished => false,
                 };
                 (!is_settled).then_some((host, result))
             })
@@ -154,7 +154,7 @@ impl<'a> Members<'a> {
         let fits = |(other, result): &(&HostName, &HostResult)| {
             let roster = self.roster.get(*other).filter(|roster| rule.selects(roster));
             *other != host
-                && !matches!(result, HostResult::Failed | HostResult::Excused)
+                && !matches!(result, HostResult::Failed | HostResult::Excused | HostResult::Vanished)
                 && roster.is_some_and(|roster| role.is_none_or(|role| *role == roster.role))
                 && self.stage_in(record, other) > number
                 && (is_live(other) || !must_be_live)

@@ -5,10 +5,13 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, FailureKind, HostProgress, ProgressState, RolloutRecord, RosterEntry};
+use schema::records::{
+    FailedHost, FailureKind, HostProgress, Maintenance, MaintenanceMode, ProgressState, RolloutRecord,
+    RosterEntry,
+};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of a host in a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +20,9 @@ pub enum HostResult {
     Proven,
     /// It failed and does not try again by itself, or it vanished in its update.
     Failed,
+    /// It was proven, and its agent does not run any more. Whoever looks for the end of the rollout counts it as
+    /// failed if it does not come back.
+    Vanished,
     /// Its agent does not run, and it did not start.
     Absent,
     /// It does not have the version, and an operator said that nobody waits for it.
@@ -61,15 +67,18 @@ fn result_of(
     let entry = |key| found.get(&key);
     let progress = entry(Key::Progress(order, host.clone()));
     // A value that cannot be read says at least that the host started.
-    let started = || ProgressState::Started;
-    let progress = progress.map(|entry| {
-        codec::read::<HostProgress>(&entry.value).map_or_else(|_| started(), |progress| progress.state)
-    });
+    let started = || HostProgress::new(ProgressState::Started, record.at);
+    let progress =
+        progress.map(|entry| codec::read::<HostProgress>(&entry.value).unwrap_or_else(|_| started()));
+    let has_agent = progress.is_some_and(|progress| progress.agent);
+    let progress = progress.map(|progress| progress.state);
     let is_live = entry(Key::Live(host.clone())).is_some();
     let announced = entry(Key::Announced(host.clone()));
     let announced = announced.and_then(|entry| codec::read_version(&entry.value).ok());
-    let is_proven =
-        announced.as_ref() == Some(&record.version) || !is_live && progress == Some(ProgressState::Proven);
+    let was_proven = !is_live && progress == Some(ProgressState::Proven);
+    // Nothing in the store ends when a host without an agent is off, and an operator said that one in maintenance may be.
+    let may_be_off = !has_agent || is_in_maintenance(host, found);
+    let is_proven = announced.as_ref() == Some(&record.version) || was_proven && may_be_off;
     // A lost host keeps those claims that count failed hosts.
     let claims = FoundClaims::read(host, found).claims;
     let is_claimed = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
@@ -78,6 +87,7 @@ fn result_of(
         // While it keeps its claims, its version can still fail.
         (None, _) if is_proven && !(is_live && is_claimed) => HostResult::Proven,
         _ if entry(Key::Excused(order, host.clone())).is_some() => HostResult::Excused,
+        (None, _) if was_proven && !is_claimed => HostResult::Vanished,
         (_, Some(ProgressState::GaveUp)) => HostResult::Failed,
         // It stopped working after its proof.
         (Some(_), Some(ProgressState::Proven)) => HostResult::Failed,
@@ -96,4 +106,33 @@ pub(super) fn has_started(host: &HostName, order: InstructionOrder, found: &KeyS
     progress.is_some_and(|entry| {
         codec::read::<HostProgress>(&entry.value).map_or(true, |known| known.state == ProgressState::Started)
     })
+}
+
+/// True if an operator said that the whole host is in maintenance, so that it may be off. A drain does not say that.
+fn is_in_maintenance(host: &HostName, found: &KeySnapshot) -> bool {
+    let entry = found.get(&Key::Maintenance(host.clone()));
+    let marks = entry.and_then(|entry| codec::read::<Maintenance>(&entry.value).ok());
+    let mark = marks.and_then(|marks| marks.host);
+    mark.is_some_and(|mark| mark.how == MaintenanceMode::Maintenance)
+}
+
+/// Returns the hosts that vanished after their proof and are to be counted as failed if they do not come back; none
+/// while most of the hosts that the version has not reached are gone too. Then the network or the power is at fault.
+pub(super) fn vanished_by_version(
+    order: InstructionOrder,
+    results: &BTreeMap<HostName, HostResult>,
+    found: &KeySnapshot,
+) -> BTreeSet<HostName> {
+    let was_reached = |host: &HostName| found.get(&Key::Progress(order, host.clone())).is_some();
+    let is_untouched =
+        |(host, result): &(&HostName, &HostResult)| **result != HostResult::Proven && !was_reached(host);
+    let untouched = results.iter().filter(is_untouched);
+    let (gone, there): (Vec<_>, Vec<_>) = untouched
+        .filter(|(host, _)| !is_in_maintenance(host, found))
+        .partition(|(_, result)| **result == HostResult::Absent);
+    if gone.len() > there.len() {
+        return BTreeSet::new();
+    }
+    let vanished = results.iter().filter(|(_, result)| **result == HostResult::Vanished);
+    vanished.map(|(host, _)| host.clone()).collect()
 }

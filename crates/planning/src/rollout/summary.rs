@@ -36,7 +36,7 @@ pub struct StageSummary {
     pub failed_count: usize,
     /// Those that have not started.
     pub waiting_count: usize,
-    /// Those that have not started, and whose agents do not run.
+    /// Those whose agents do not run: they have not started, or they were proven and vanished.
     pub absent_count: usize,
     /// Those that an operator excused.
     pub excused_count: usize,
@@ -88,7 +88,7 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
             *match result {
                 HostResult::Proven => &mut stage.proven_count,
                 HostResult::Failed => &mut stage.failed_count,
-                HostResult::Absent => &mut stage.absent_count,
+                HostResult::Absent | HostResult::Vanished => &mut stage.absent_count,
                 HostResult::Excused => &mut stage.excused_count,
                 // It tries again, and counts as failed until it is proven.
                 HostResult::Pending if failed.contains(host) => &mut stage.failed_count,
@@ -99,7 +99,8 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
         stage
     });
     let pending = |(host, result): (&HostName, &HostResult)| {
-        (*result == HostResult::Pending && !has_ended).then(|| host.clone())
+        let is_pending = matches!(result, HostResult::Pending | HostResult::Vanished);
+        (is_pending && !has_ended).then(|| host.clone())
     };
     let waits_for: Vec<HostName> = match open == rest {
         true => members.results.iter().filter_map(pending).collect(),

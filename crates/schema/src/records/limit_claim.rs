@@ -212,26 +212,27 @@ impl HostClaims {
     }
 }
 
-/// `/orchestrate/lost/mark/<host>`: somebody saw that the host holds claims and that its agent does not
-/// run. The agent of the host deletes the mark when it claims its name.
+/// `/orchestrate/lost/mark/<host>`: somebody saw that the agent of a host does not run that holds claims, or that was
+/// proven in a rollout which has not ended. The agent of the host deletes the mark when it claims its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostMark {
     /// The host that saw it, or the script.
     pub by: String,
     /// When it was seen.
     pub at: EpochSeconds,
-    /// Since when the host had held its claims. Claims that it took later are not meant.
+    /// Since when the host had held its claims, or had been proven if it held none. Claims that it took later are not
+    /// meant.
     pub claimed_since: EpochSeconds,
-    /// The rollout for which it held them.
+    /// The rollout for which it held them, or in which it was proven.
     pub rollout: InstructionOrder,
-    /// True if the timer of `lost_after` was started. Claims end only then.
+    /// True if the timer of `lost_after` was started. Nothing else happens before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub timed: bool,
 }
 
 impl LostMark {
-    /// True if the mark is about these claims.
-    pub fn is_about(&self, claims: &HostClaims) -> bool {
-        (self.claimed_since, self.rollout) == (claims.since, claims.rollout)
+    /// True if the mark is about the claims, or the proof, of this time in this rollout.
+    pub fn is_about(&self, since: EpochSeconds, rollout: InstructionOrder) -> bool {
+        (self.claimed_since, self.rollout) == (since, rollout)
     }
 }

@@ -14,12 +14,20 @@ pub struct HostProgress {
     /// How long the host was not available until then, by its own clock; `None` before its proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took: Option<Span>,
+    /// True if an agent wrote it: while the host runs, its agent is live. Scripts leave the host without one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub agent: bool,
 }
 
 impl HostProgress {
-    /// Returns the progress of a host since this time.
+    /// Returns the progress of a host that a script updates, since this time.
     pub fn new(state: ProgressState, at: EpochSeconds) -> Self {
-        Self { state, at, took: None }
+        Self { state, at, took: None, agent: false }
+    }
+
+    /// Returns the progress of a host that its agent updates, since this time.
+    pub fn of_agent(state: ProgressState, at: EpochSeconds) -> Self {
+        Self { agent: true, ..Self::new(state, at) }
     }
 }
 

@@ -1,13 +1,15 @@
-//! The transactions by which hosts look after the claims of others: a holder whose agent does not run is
-//! marked, and after a time its claims end. Time is counted by the store, as the life of a lease.
+//! The transactions by which hosts look after others: one whose agent does not run is marked. After a time its claims
+//! end, and it counts as failed in its rollout. Time is counted by the store, as the life of a lease.
 
 use super::claims::{ClaimsChange, FoundClaims};
 use crate::codec;
 use crate::keys::Key;
 use crate::limit::Limit;
 use crate::names::HostName;
+use crate::order::InstructionOrder;
 use crate::records::{FailedHost, FailureKind, HostClaims, LostMark, SCRIPT_INSTANCE};
 use crate::snapshot::KeySnapshot;
+use crate::time::Span;
 use crate::transaction::{Compare, Transaction};
 
 /// Returns the transaction that marks a holder whose agent does not run. `found` holds `claimed`, mark and
@@ -54,6 +56,37 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     }
     compare_mark(&mut transaction, host, found);
     ClaimsChange { host, new: &new, old: &old }.add_to(&mut transaction);
+    transaction.delete(Key::LostMark(host.clone()));
+    Some(transaction)
+}
+
+/// Returns the keys, besides its claims, from which it follows that a host that vanished counts as failed in a rollout
+/// in which it was proven: what the host itself said there, and what operators said of it.
+pub fn judged_by(order: InstructionOrder, host: &HostName) -> [Key; 4] {
+    let host = || host.clone();
+    [Key::Progress(order, host()), Key::Failed(order, host()), Key::Host(host()), Key::Maintenance(host())]
+}
+
+/// Returns the transaction that counts a host as failed which was proven in a rollout and has not run since for this
+/// time, if the rollout has not ended; `None` if nobody marked it. `found` holds the keys of [`judged_by`], and
+/// `claimed`, mark and timer of the host.
+pub fn charge_vanished(
+    host: &HostName,
+    (order, lost_after): (InstructionOrder, Span),
+    found: &KeySnapshot,
+) -> Option<Transaction> {
+    let mark = found.get(&Key::LostMark(host.clone()))?;
+    let mark = codec::read::<LostMark>(&mark.value).ok()?;
+    let reason = format!("its agent has not run for {lost_after} since its proof");
+    let failed = FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false };
+    let mut transaction = if_absent("count a host that vanished after its proof", host, found);
+    compare_mark(&mut transaction, host, found);
+    for key in judged_by(order, host) {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
+    transaction.compares.push(Compare::absent(Key::Ended(order)));
+    transaction.put(Key::Failed(order, host.clone()), codec::write(&failed), 0);
     transaction.delete(Key::LostMark(host.clone()));
     Some(transaction)
 }

@@ -49,7 +49,8 @@ impl Agent {
         }
         let mark = found.get(&Key::LostMark(host.clone()));
         let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
-        let mark = mark.filter(|mark| claims.is_some_and(|claims| mark.is_about(&claims)));
+        let mark =
+            mark.filter(|mark| claims.is_some_and(|claims| mark.is_about(claims.since, claims.rollout)));
         Self::Vanished(mark.and_then(|mark| rfc3339(mark.at)))
     }
 

@@ -13,7 +13,7 @@ fn outcome(run: &Run<'_>, host: usize) -> Outcome {
     match result {
         HostResult::Proven => Outcome::Proven,
         HostResult::Failed => Outcome::Failed,
-        HostResult::Absent => Outcome::Off,
+        HostResult::Absent | HostResult::Vanished => Outcome::Off,
         HostResult::Excused => Outcome::Excused,
         HostResult::Pending if doing.starts.is_some() && doing.attempts > 0 => Outcome::Failed,
         HostResult::Pending if doing.starts.is_some() => Outcome::Running,
@@ -40,7 +40,9 @@ fn why(run: &Run<'_>) -> Option<String> {
     let members = run.members();
     let waits: Vec<&HostName> = match run.open == run.rest {
         true => {
-            let pending = members.results.iter().filter(|(_, result)| **result == HostResult::Pending);
+            let is_pending =
+                |result: &HostResult| matches!(result, HostResult::Pending | HostResult::Vanished);
+            let pending = members.results.iter().filter(|(_, result)| is_pending(result));
             pending.map(|(host, _)| host).collect()
         }
         false => members.unsettled(run.open).map(|(host, _)| host).collect(),

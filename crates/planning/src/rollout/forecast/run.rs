@@ -75,7 +75,8 @@ impl<'a> Run<'a> {
         let has_ended = found.get(&Key::Ended(order)).is_some();
         let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
         let mut pending = vec![0; rest as usize + 1];
-        for host in fleet.hosts.iter().filter(|host| host.result == HostResult::Pending) {
+        let is_pending = |result| matches!(result, HostResult::Pending | HostResult::Vanished);
+        for host in fleet.hosts.iter().filter(|host| is_pending(host.result)) {
             pending[host.stage as usize] += 1;
         }
         let queues = fleet.limits.iter().map(|_| BTreeSet::new()).collect();

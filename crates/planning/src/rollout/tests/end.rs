@@ -4,8 +4,8 @@ use super::stages::with_canary;
 use super::*;
 use crate::host::{BrakesMemory, HostState, Looker};
 use schema::records::{
-    Ended, FailedHost, FailureKind, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutOptions,
-    RolloutPolicy, Trigger,
+    Ended, FailedHost, FailureKind, HostProgress, LiveClaim, Maintenance, MaintenanceEntry, MaintenanceMode,
+    OnHalt, ProgressState, RolloutOptions, RolloutPolicy, Trigger,
 };
 
 const AT: EpochSeconds = EpochSeconds(1);
@@ -34,7 +34,13 @@ impl Found {
     }
 
     pub(super) fn progress(&mut self, name: &str, state: ProgressState) -> &mut Self {
-        self.put(&Key::Progress(ORDER, host(name)), &codec::write(&HostProgress::new(state, AT)), 66)
+        self.put(&Key::Progress(ORDER, host(name)), &codec::write(&HostProgress::of_agent(state, AT)), 66)
+    }
+
+    pub(super) fn maintenance(&mut self, name: &str, how: MaintenanceMode) -> &mut Self {
+        let mark = MaintenanceEntry { how, reason: String::new(), at: AT };
+        let marks = Maintenance { host: Some(mark), ..Maintenance::default() };
+        self.put(&Key::Maintenance(host(name)), &codec::write(&marks), 66)
     }
 
     pub(super) fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
@@ -112,7 +118,38 @@ fn a_host_is_through_with_a_rollout_when_it_is_proven_or_goes_no_further_by_itse
         HostResult::Pending,
     );
     check("it gave up", &is(|f| f.live("web1").progress("web1", GaveUp)), HostResult::Failed);
-    check("it is proven and off", &is(|f| f.progress("web1", Proven)), HostResult::Proven);
+    check("it was proven and vanished", &is(|f| f.progress("web1", Proven)), HostResult::Vanished);
+    check(
+        "it was proven and vanished with its claims",
+        &is(|f| f.progress("web1", Proven).claimed("web1", false)),
+        HostResult::Pending,
+    );
+    check(
+        "it was proven and vanished, and others counted it",
+        &is(|f| f.progress("web1", Proven).fails("web1", FailureKind::Lost, 68)),
+        HostResult::Failed,
+    );
+    check(
+        "it was proven and vanished, and an operator excused it",
+        &is(|f| f.progress("web1", Proven).put(&Key::Excused(ORDER, host("web1")), "{}", 68)),
+        HostResult::Excused,
+    );
+    check(
+        "it was proven and is in maintenance",
+        &is(|f| f.progress("web1", Proven).maintenance("web1", MaintenanceMode::Maintenance)),
+        HostResult::Proven,
+    );
+    check(
+        "it was proven, was drained and vanished",
+        &is(|f| f.progress("web1", Proven).maintenance("web1", MaintenanceMode::Draining)),
+        HostResult::Vanished,
+    );
+    let of_script = codec::write(&HostProgress::new(Proven, AT));
+    check(
+        "it has no agent, was proven and does not report any more",
+        &|f| drop(f.put(&Key::Progress(ORDER, host("web1")), &of_script, 66).record()),
+        HostResult::Proven,
+    );
     check(
         "it is proven and validates after a restart",
         &is(|f| f.live("web1").progress("web1", Proven)),
@@ -148,6 +185,8 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
     check("the other goes on", &|f| drop(f.live("web1").record()), "wait");
     check("another version is desired", &|f| drop(f.put(&Key::CurrentVersion, "v3", 90).record()), "stop");
     check("the other vanished", &|f| drop(f.claimed("web1", false).record()), "look after");
+    let vanished = |f: &mut Found| drop(f.progress("web1", ProgressState::Proven).record());
+    check("the other vanished after its proof", &vanished, "look after");
     check("none is proven", &|f| drop(f.put(&Key::Announced(host("web0")), "v1", 69).record()), "wait");
     check(
         "it is halted",
@@ -385,4 +424,55 @@ fn a_limit_that_no_host_leaves_by_itself_is_named_with_what_helps() {
     let mut lost = with_policy(1);
     lost.claimed("web0", true).progress("web0", ProgressState::Started);
     check(&lost, Some("held by hosts that do not go on: web0"));
+}
+
+/// Returns what is done about `web1`, which was proven and vanished.
+fn task_of_vanished(found: &Found) -> Vec<HolderTask> {
+    let EndTask::LookAfter(holders) = found.end_task() else { return Vec::new() };
+    holders.tasks(&found.0, &("web0".into(), AT))
+}
+
+#[test]
+fn a_host_that_vanishes_after_its_proof_is_marked_timed_and_counted_as_failed() {
+    let mut found = two_hosts();
+    found.progress("web1", ProgressState::Proven);
+    let tasks = task_of_vanished(&found);
+    let [HolderTask::Commit(mark)] = tasks.as_slice() else { panic!("{tasks:?}") };
+    assert_eq!(mark.name, "mark a host that vanished");
+    let by = LostMark { by: "web0".into(), at: AT, claimed_since: AT, rollout: ORDER, timed: false };
+    found.put(&Key::LostMark(host("web1")), &codec::write(&by), 70);
+    let lost_after = found.record().lost_after;
+    assert_eq!(task_of_vanished(&found), [HolderTask::Time(host("web1"), lost_after)]);
+    found.put(&Key::LostMark(host("web1")), &codec::write(&LostMark { timed: true, ..by.clone() }), 71);
+    found.put(&Key::LostTimer(host("web1")), "", 71);
+    assert_eq!(task_of_vanished(&found), [], "its time is not over");
+    found.0.entries.remove(&Key::LostTimer(host("web1")).to_string());
+    let tasks = task_of_vanished(&found);
+    let [HolderTask::Commit(charge)] = tasks.as_slice() else { panic!("{tasks:?}") };
+    assert_eq!(charge.name, "count a host that vanished after its proof");
+    found.fails("web1", FailureKind::Lost, 72);
+    assert!(matches!(found.end_task(), EndTask::End(_)), "one failed host is tolerated");
+    // A mark about another absence says nothing.
+    let mut other = two_hosts();
+    let of_before = LostMark { claimed_since: EpochSeconds(0), timed: true, ..by };
+    other.progress("web1", ProgressState::Proven);
+    other.put(&Key::LostMark(host("web1")), &codec::write(&of_before), 71);
+    let tasks = task_of_vanished(&other);
+    assert!(
+        matches!(tasks.as_slice(), [HolderTask::Commit(mark)] if mark.name == "mark a host that vanished")
+    );
+}
+
+#[test]
+fn nobody_is_counted_while_most_hosts_that_the_version_has_not_reached_are_gone_too() {
+    let check = |live: &[&str], counts: bool| {
+        let mut found = two_hosts();
+        found.hosts("db", 3).progress("web1", ProgressState::Proven);
+        live.iter().for_each(|name| drop(found.live(name).record()));
+        assert_eq!(!task_of_vanished(&found).is_empty(), counts, "{live:?}");
+        assert!(!matches!(found.end_task(), EndTask::End(_)), "the rollout waits for it");
+    };
+    check(&["db0", "db1"], true);
+    check(&["db0"], false);
+    check(&[], false);
 }

@@ -195,7 +195,9 @@ fn a_host_that_is_not_available_anyway_starts_at_once() {
 fn a_running_rollout_goes_on_from_where_it_is() {
     let mut found = listed("web", 3);
     found.policy(TWO, 10).with_record();
-    let progress = |state, at, took| codec::write(&HostProgress { state, at: EpochSeconds(at), took });
+    let progress = |state, at, took| {
+        codec::write(&HostProgress { took, ..HostProgress::of_agent(state, EpochSeconds(at)) })
+    };
     let took = Some(Span(Duration::from_secs(100)));
     let proven = progress(ProgressState::Proven, 900, took);
     found.put(&Key::Progress(ORDER, host("web0")), &proven, 66).put(&Key::Announced(host("web0")), "v2", 66);
