@@ -2,9 +2,10 @@
 //! types.
 
 use catalog::{Answer, Claim, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
-use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::op::{Edns, Header, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, HINFO, NS, PTR, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 use schema::names::{HostName, ServiceName};
 
 /// Longest answer by UDP without EDNS, in bytes (RFC 1035, section 4.2.1).
@@ -299,6 +300,48 @@ pub(super) fn refused(packet: &[u8]) -> Reply {
         Ok(message) => encoded(&response(&message, ResponseCode::Refused)),
         Err(_) => Reply::Silence,
     }
+}
+
+/// What a packet of a forwarder means for a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ForwardedAnswer {
+    /// It answers the query.
+    Good,
+    /// It says that the forwarder has no answer; another one may have it.
+    Failed,
+    /// It is no answer to this query.
+    Unrelated,
+}
+
+/// Compares a packet with the query that was sent (RFC 5452, section 9.1): it must be an answer and
+/// have the id, the name, the type and the class of the query. Records are not decoded, because new
+/// types must pass.
+pub(super) fn classify(answer: &[u8], query: &[u8], transport: Transport) -> ForwardedAnswer {
+    let head = |packet: &[u8]| {
+        let mut decoder = BinDecoder::new(packet);
+        let header = Header::read(&mut decoder).ok()?;
+        let count = usize::from(header.counts.queries);
+        Some((header, Message::read_queries(&mut decoder, count).ok()?))
+    };
+    let (Some((got, questions)), Some((sent, wanted))) = (head(answer), head(query)) else {
+        return ForwardedAnswer::Unrelated;
+    };
+    let (Header { metadata: got, counts, .. }, sent) = (got, sent.metadata);
+    use ResponseCode::{FormErr, NotImp, Refused, ServFail};
+    let has_failed = matches!(got.response_code, FormErr | NotImp | Refused | ServFail);
+    // A server that could not read the query may leave it out.
+    let is_same = questions == wanted || (has_failed && questions.is_empty());
+    let is_answer = got.message_type == MessageType::Response;
+    if !is_answer || !is_same || (got.id, got.op_code) != (sent.id, sent.op_code) {
+        return ForwardedAnswer::Unrelated;
+    }
+    // Neither an answer nor a server that looks further: a referral, which no client follows.
+    let is_lame = got.response_code == ResponseCode::NoError
+        && counts.answers == 0
+        && sent.recursion_desired
+        && !(got.recursion_available || got.authoritative || got.truncation);
+    let is_cut = got.truncation && transport == Transport::Tcp;
+    if has_failed || is_lame || is_cut { ForwardedAnswer::Failed } else { ForwardedAnswer::Good }
 }
 
 fn encoded(message: &Message) -> Reply {

@@ -44,7 +44,7 @@ pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> O
 pub struct Dns {
     sockets: Vec<(UdpSocket, TcpListener)>,
     zone: Arc<Zone>,
-    forwarders: Arc<[SocketAddr]>,
+    forwarders: Arc<forward::Forwarders>,
 }
 
 /// A running server; it stops when this is dropped.
@@ -77,7 +77,8 @@ impl Dns {
             ttl: seconds(settings.ttl),
             negative_ttl: seconds(settings.negative_ttl),
         };
-        Ok(Self { sockets, zone: Arc::new(zone), forwarders: settings.forwarders.clone().into() })
+        let forwarders = Arc::new(forward::Forwarders::new(&settings.forwarders));
+        Ok(Self { sockets, zone: Arc::new(zone), forwarders })
     }
 
     /// Returns the names that the server answers for, for readers of the cached catalog.

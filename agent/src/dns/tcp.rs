@@ -2,13 +2,13 @@
 
 use super::cache::{AnswerCache, CacheResult};
 use super::codec::{Transport, refused};
+use super::forward::Forwarders;
 use super::limit::{CONNECTIONS_MAX, Connections};
 use super::udp::answer_with_reads;
 use crate::catalog::Reader;
 use crate::metrics::QueryMetrics;
 use catalog::Zone;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
@@ -30,7 +30,7 @@ const LENGTH_BYTES: usize = 2;
 pub(super) async fn serve(
     listener: TcpListener,
     zone: Arc<Zone>,
-    forwarders: Arc<[SocketAddr]>,
+    forwarders: Arc<Forwarders>,
     (reader, queries): (Reader, QueryMetrics),
 ) {
     let answers = AnswerCache::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
@@ -78,7 +78,7 @@ struct Connection {
     is_local: bool,
     answers: Arc<Mutex<AnswerCache>>,
     zone: Arc<Zone>,
-    forwarders: Arc<[SocketAddr]>,
+    forwarders: Arc<Forwarders>,
     reader: Reader,
     queries: QueryMetrics,
     /// The answers that are not sent yet, each after its length.

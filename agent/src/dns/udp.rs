@@ -2,7 +2,7 @@
 
 use super::cache::{AnswerCache, CacheResult};
 use super::codec::{PendingRead, QUESTION_MAX_BYTES, Reply, Transport, failed, refused};
-use super::forward;
+use super::forward::Forwarders;
 use super::limit::Limit;
 use crate::catalog::Reader;
 use crate::metrics::QueryMetrics;
@@ -17,8 +17,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 /// Time after which a thread that receives nothing looks whether it must stop.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of waiting queries of one thread. Further ones get no answer, and their clients
-/// ask again.
+/// Maximum number of queries of one thread that wait for the catalog, and of those that wait for
+/// forwarders. Further ones get no answer, and their clients ask again.
 const WAITING_MAX: usize = 128;
 /// How long the first query for a service waits for the health of the service.
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ impl Thread {
     pub(super) fn start(
         socket: UdpSocket,
         zone: Arc<Zone>,
-        forwarders: Arc<[SocketAddr]>,
+        forwarders: Arc<Forwarders>,
         (reader, queries): (Reader, QueryMetrics),
         is_open: bool,
     ) -> io::Result<(Self, oneshot::Receiver<()>)> {
@@ -46,7 +46,8 @@ impl Thread {
             forwarders,
             reader,
             queries,
-            permits: Arc::new(Semaphore::new(WAITING_MAX)),
+            waiting: Arc::new(Semaphore::new(WAITING_MAX)),
+            forwarded: Arc::new(Semaphore::new(WAITING_MAX)),
             runtime: Handle::current(),
             limit: is_open.then(Limit::new),
         };
@@ -71,10 +72,12 @@ struct Worker {
     socket: Arc<UdpSocket>,
     answers: AnswerCache,
     zone: Arc<Zone>,
-    forwarders: Arc<[SocketAddr]>,
+    forwarders: Arc<Forwarders>,
     reader: Reader,
     queries: QueryMetrics,
-    permits: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    /// Apart from those that wait for the catalog, so that silent forwarders do not hold them up.
+    forwarded: Arc<Semaphore>,
     runtime: Handle,
     limit: Option<Limit>,
 }
@@ -107,7 +110,8 @@ impl Worker {
                     Some(bytes) => self.send(&bytes, client),
                     None => self.queries.note(None),
                 },
-                CacheResult::Later | CacheResult::Foreign => self.answer_later(packet.to_vec(), client),
+                CacheResult::Later => self.answer_later(packet.to_vec(), client, &self.waiting),
+                CacheResult::Foreign => self.answer_later(packet.to_vec(), client, &self.forwarded),
             }
         }
     }
@@ -120,8 +124,8 @@ impl Worker {
     }
 
     /// Answers a query that has to wait, in a task. Drops the query if too many are waiting.
-    fn answer_later(&self, packet: Vec<u8>, client: SocketAddr) {
-        let Ok(place) = self.permits.clone().try_acquire_owned() else {
+    fn answer_later(&self, packet: Vec<u8>, client: SocketAddr, places: &Arc<Semaphore>) {
+        let Ok(place) = places.clone().try_acquire_owned() else {
             self.queries.note(None);
             return;
         };
@@ -145,7 +149,7 @@ pub(super) async fn answer_with_reads(
     packet: &[u8],
     transport: Transport,
     zone: Arc<Zone>,
-    forwarders: &[SocketAddr],
+    forwarders: &Forwarders,
     reader: Reader,
 ) -> Option<Vec<u8>> {
     let mut answers = AnswerCache::new(zone, transport, !forwarders.is_empty(), reader.clone());
@@ -160,7 +164,7 @@ pub(super) async fn answer_with_reads(
         reply => reply,
     };
     let reply = match reply {
-        Reply::Foreign => match forward::ask(packet, transport, forwarders).await {
+        Reply::Foreign => match forwarders.ask(packet, transport).await {
             Some(bytes) => Reply::Bytes(bytes),
             None => failed(packet),
         },

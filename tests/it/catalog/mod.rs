@@ -4,6 +4,7 @@ mod circular;
 mod depend;
 mod down;
 mod files;
+mod forwarders;
 mod guard;
 mod http;
 mod maintenance;
