@@ -14,6 +14,7 @@ mod guard;
 mod hiera;
 mod instance;
 mod instance_view;
+mod json;
 pub mod mistakes;
 pub mod requires;
 mod state;

@@ -9,6 +9,7 @@ use crate::definitions::service::{
     CheckDefinition, CheckKind, DefinitionError, DefinitionErrors, Parsed, ServiceAddress, ServiceDefinition,
     check_id,
 };
+use crate::json;
 use crate::text::{line_of, nearest};
 use schema::health::CheckStatus;
 use schema::names::{ServiceName, Tag, quoted};
@@ -100,8 +101,10 @@ fn mistake(field: &str, message: impl Into<String>) -> Mistake {
 /// Returns the first mistake of each service and of each check, with its line if that is known.
 pub(super) fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionErrors> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
-    let value: Value =
-        serde_json::from_str(text).map_err(|e| error(Some(e.line()), format!("this is not JSON: {e}")))?;
+    let value = json::read(text).map_err(|e| {
+        let is_twice = e.is_data();
+        error(Some(e.line()), if is_twice { e.to_string() } else { format!("this is not JSON: {e}") })
+    })?;
     let Value::Object(top) = value else {
         return Err(error(Some(1), "the file must hold one JSON object".into()).into());
     };
@@ -289,7 +292,8 @@ fn read_check(
 /// Returns all kinds of check that the fields define; exactly one is valid.
 fn given_kinds(fields: &mut Fields) -> Result<Vec<(&'static str, CheckKind)>, Mistake> {
     let mut found = Vec::new();
-    if let Some(script) = fields.text("script")? {
+    // As in Consul, an empty text is as good as none. A shell would accept it, and the check always pass.
+    if let Some(script) = fields.text("script")?.filter(|script| !script.trim().is_empty()) {
         let arguments = vec!["/bin/sh".into(), "-c".into(), script];
         found.push(("script", CheckKind::Command { arguments }));
     }
@@ -343,7 +347,16 @@ impl Fields {
         let Value::Object(map) = value else {
             return Err(mistake(key, format!("{key} must be an object")));
         };
-        Ok(Self(map.iter().map(|(name, value)| (folded(name), (name.clone(), value.clone()))).collect()))
+        let mut fields = BTreeMap::new();
+        for (name, value) in map {
+            if let Some((other, _)) = fields.insert(folded(name), (name.clone(), value.clone())) {
+                return Err(mistake(
+                    name,
+                    format!("{key}: {other} and {name} are one field; give one of them"),
+                ));
+            }
+        }
+        Ok(Self(fields))
     }
 
     fn has(&self, name: &str) -> bool {

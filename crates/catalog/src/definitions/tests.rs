@@ -260,3 +260,39 @@ fn files_are_put_together_and_what_does_not_fit_is_named() {
     assert_eq!(messages.len(), 1);
     assert!(messages[0].contains("give the one with id \"web-2\" a name of its own"), "{messages:?}");
 }
+
+#[test]
+fn what_is_there_twice_and_programs_that_are_empty_are_refused() {
+    for (text, expected) in [
+        (
+            "{\"service\": {\"name\": \"a\"},\n \"service\": {\"name\": \"b\"}}",
+            "web.json:2: \"service\" is there twice in one object",
+        ),
+        (
+            &with_check(r#"{"args": ["/bin/true"], "interval": "1s", "interval": "9s"}"#),
+            "\"interval\" is there twice",
+        ),
+        (
+            r#"{"service": {"name": "web", "check": {"ttl": "5s"}, "check": {"ttl": "9s"}}}"#,
+            "\"check\" is there twice",
+        ),
+        (r#"{"service": {"name": "web", "meta": {"a": "1", "a": "2"}}}"#, "\"a\" is there twice"),
+        // Names are compared without case and underscores.
+        (
+            &with_check(r#"{"args": ["/bin/true"], "Interval": "1s", "interval": "9s"}"#),
+            "are one field; give one of them",
+        ),
+        (
+            &with_check(r#"{"ServiceID": "a", "service_id": "b", "args": ["/bin/true"], "interval": "1s"}"#),
+            "check: ServiceID and service_id are one field",
+        ),
+        (&with_check(r#"{"script": "", "interval": "1s"}"#), "found none"),
+        (&with_check(r#"{"script": " \n", "interval": "1s"}"#), "found none"),
+        (&with_check(r#"{"args": [], "interval": "1s"}"#), "found none"),
+        (&with_check(r#"{"args": [""], "interval": "1s"}"#), "the program \"\" must be"),
+    ] {
+        consul_refuses(text, expected);
+    }
+    let check = only_check(r#"{"script": "", "args": [], "http": "http://localhost/", "interval": "1s"}"#);
+    assert!(matches!(check.kind, CheckKind::Http { .. }), "{check:?}");
+}
