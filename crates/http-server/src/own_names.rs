@@ -1,7 +1,7 @@
 //! The names by which clients may ask a server.
 
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,11 +21,19 @@ pub struct OwnNames {
 /// Rejects a request unless its Host header is one of the server's own names. Otherwise a page in a browser could read
 /// the answers by a name that it made point to this host (DNS rebinding).
 pub async fn require_own_name(State(own): State<Arc<OwnNames>>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-    if is_own(host, &own) {
+    if is_asked(request.headers(), request.version(), &own) {
         return next.run(request).await;
     }
     own.refusal.into_response()
+}
+
+/// True if a request uses no name of others. One of HTTP/1.0 need not have a Host header; load balancers check servers
+/// in this way. No browser asks so.
+fn is_asked(headers: &HeaderMap, version: Version, own: &OwnNames) -> bool {
+    match headers.get(header::HOST) {
+        Some(host) => host.to_str().is_ok_and(|host| is_own(host, own)),
+        None => version <= Version::HTTP_10,
+    }
 }
 
 /// True if the Host header is a local address or one of the names, alone or with a port.
@@ -84,5 +92,25 @@ mod tests {
             assert_eq!(is_own(host, &own([10, 0, 0, 5])), expected, "{host}");
         }
         assert!(is_own("10.0.0.6", &own([0, 0, 0, 0])), "bound to every address");
+    }
+
+    #[test]
+    fn only_a_request_of_http_1_0_needs_no_host_header() {
+        let refusal = (StatusCode::FORBIDDEN, "no");
+        let own = OwnNames { address: IpAddr::from([127, 0, 0, 1]), names: Vec::new(), refusal };
+        for (host, version, expected) in [
+            (None, Version::HTTP_10, true),
+            (None, Version::HTTP_11, false),
+            (Some("localhost"), Version::HTTP_10, true),
+            (Some("evil.example"), Version::HTTP_10, false),
+            (Some(""), Version::HTTP_10, false),
+        ] {
+            let headers = host.map(|host| (header::HOST, host.parse().unwrap()));
+            assert_eq!(
+                is_asked(&headers.into_iter().collect(), version, &own),
+                expected,
+                "{host:?} {version:?}"
+            );
+        }
     }
 }
