@@ -45,6 +45,40 @@ fn a_host_starts_while_a_window_is_open() {
     check(missing, "2026-10-25T00:30:00Z", None);
 }
 
+/// The sentences of the manual about the two nights of a year in which clocks change.
+#[test]
+fn a_window_in_the_night_in_which_the_clocks_change_ends_when_its_times_say() {
+    let open = |from: &str, to: &str, zone: &str, day: &str| {
+        let tables = format!("[from = \"{from}\"; to = \"{to}\"; zone = \"{zone}\"]");
+        let (windows, midnight) = (windows(&tables), seconds(&format!("{day}T00:00:00Z")).0);
+        // The minutes of UTC in which a host may start, from the evening before on.
+        let minutes = (-180..480).filter(|minute| {
+            next_window(&windows, Place(0), EpochSeconds(midnight + minute * 60)).unwrap().is_none()
+        });
+        let minutes: Vec<i64> = minutes.collect();
+        let is_one_piece = minutes.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        assert!(is_one_piece, "{tables}: {minutes:?}");
+        minutes.first().map(|first| (*first, minutes.len()))
+    };
+    let (berlin, new_york) = ("Europe/Berlin", "America/New_York");
+    // In spring an hour is missing. A window in it does not open in that night.
+    assert_eq!(open("02:00", "03:00", berlin, "2026-03-29"), None);
+    assert_eq!(open("02:00", "03:00", new_york, "2026-03-08"), None);
+    // A time in the missing hour is an hour later: half past three.
+    assert_eq!(open("01:00", "02:30", berlin, "2026-03-29"), Some((0, 90)));
+    assert_eq!(open("02:30", "04:00", berlin, "2026-03-29"), Some((90, 30)));
+    // A window around it is an hour shorter.
+    assert_eq!(open("01:00", "04:00", berlin, "2026-03-29"), Some((0, 120)));
+    // In autumn an hour is there twice, and a time in it is the first one. A window of it has both.
+    assert_eq!(open("02:00", "03:00", berlin, "2026-10-25"), Some((0, 120)));
+    assert_eq!(open("01:00", "02:00", new_york, "2026-11-01"), Some((300, 120)));
+    assert_eq!(open("01:00", "02:00", "Europe/London", "2026-10-25"), Some((0, 120)));
+    // It closes at the first of the two times.
+    assert_eq!(open("01:00", "02:30", berlin, "2026-10-25"), Some((-60, 90)));
+    assert_eq!(open("02:30", "04:00", berlin, "2026-10-25"), Some((30, 150)));
+    assert_eq!(open("01:00", "04:00", berlin, "2026-10-25"), Some((-60, 240)));
+}
+
 #[test]
 fn hosts_enter_a_window_one_after_the_other() {
     let windows = windows("[from = \"09:00\"; to = \"16:00\"; zone = \"UTC\"]");
