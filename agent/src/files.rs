@@ -34,6 +34,21 @@ pub(crate) fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
     directory.replace(name, text.as_bytes(), 0o644)
 }
 
+/// Reads a text that only root or this user could have written, also through links.
+///
+/// # Errors
+/// Returns which part of the path is not trusted, or why the text cannot be read.
+pub(crate) fn read_trusted(path: &Path, max: u64) -> anyhow::Result<String> {
+    let shown = path.display();
+    let real = commands::trust::check_file(path)?;
+    let (Some(directory), Some(name)) = (real.parent(), real.file_name().and_then(|n| n.to_str())) else {
+        anyhow::bail!("{shown}: not the name of a file");
+    };
+    let bytes = Directory::open(directory).and_then(|directory| directory.read(name, max))?;
+    let bytes = bytes.ok_or_else(|| anyhow::anyhow!("{shown}: no such file"))?;
+    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{shown}: not UTF-8 text"))
+}
+
 impl Directory {
     /// Opens a directory. Creates it with mode 0700 if it does not exist.
     ///

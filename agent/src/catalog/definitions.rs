@@ -1,11 +1,9 @@
 //! The service files on disk. They are read again when something changes, each on its own. If a
 //! file becomes invalid, its last good content stays in use.
 
-use crate::files::Directory;
+use crate::files::read_trusted;
 use crate::reconcile::{Reconcile, Wake};
-use anyhow::{anyhow, bail};
 use catalog::definitions::{Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list};
-use commands::trust;
 use notify::{RecursiveMode, Watcher};
 use planning::settings::{ServicesSettings, Settings};
 use std::collections::BTreeMap;
@@ -200,13 +198,7 @@ fn list(settings: &ServicesSettings) -> Listing {
 fn read(path: &Path, settings: &ServicesSettings) -> anyhow::Result<Parsed> {
     let shown = path.display().to_string();
     // Whoever can write the file can make the agent run commands.
-    trust::check_file(path)?;
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        bail!("{shown}: not the name of a file");
-    };
-    let bytes = Directory::open(directory).and_then(|d| d.read(name, FILE_MAX_BYTES))?;
-    let text =
-        String::from_utf8(bytes.unwrap_or_default()).map_err(|_| anyhow!("{shown}: not UTF-8 text"))?;
+    let text = read_trusted(path, FILE_MAX_BYTES)?;
     if settings.profile_list.as_deref() == Some(path) {
         return Ok(parse_profile_list(&shown, &text));
     }

@@ -6,13 +6,12 @@ mod render;
 
 use self::render::{Rendered, render};
 use crate::catalog::{CatalogSnapshot, Reader};
-use crate::files::Directory;
+use crate::files::{Directory, read_trusted};
 use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::bail;
 use catalog::checks::OUTPUT_MAX_BYTES;
-use commands::trust;
 use etcd_session::jitter;
 use planning::settings::{Settings, TemplateSettings};
 use schema::time::Backoff;
@@ -382,9 +381,5 @@ fn split(path: &Path) -> anyhow::Result<(Directory, String)> {
 
 fn read_source(path: &Path) -> anyhow::Result<String> {
     // Whoever can write the template decides what readers of the file get.
-    trust::check_file(path)?;
-    let (directory, name) = split(path)?;
-    let bytes = directory.read(&name, SOURCE_MAX_BYTES)?;
-    let bytes = bytes.with_context(|| format!("{}: no such file", path.display()))?;
-    String::from_utf8(bytes).map_err(|_| anyhow!("{}: not UTF-8 text", path.display()))
+    read_trusted(path, SOURCE_MAX_BYTES)
 }

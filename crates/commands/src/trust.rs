@@ -2,6 +2,9 @@
 //! process's own user and must not be writable by anybody else. A sticky directory such as /tmp is
 //! accepted, because only the owner of a file can replace it there.
 
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -9,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// The search path for programs, independent of the environment of this process.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Most links on the way to a file, as in the kernel.
+const LINKS_MAX: u32 = 40;
 
 /// Why a file is not executed or read: a part of its path that is not trusted, or another reason.
 #[derive(Debug, thiserror::Error)]
@@ -94,37 +100,45 @@ pub fn check_command(path: &Path) -> Result<(), NotTrusted> {
     Ok(())
 }
 
-/// Checks that only root or this process's user could provide a file. It need not be executable.
+/// Checks that only root or this process's user could provide a file. It need not be executable. Returns the path of the
+/// file without links: a link is as good as each path that it leads through.
 ///
 /// # Errors
 /// Returns the first part of the path that is not trusted, and why.
-pub fn check_file(path: &Path) -> Result<(), NotTrusted> {
-    check_real(path)?;
-    Ok(())
+pub fn check_file(path: &Path) -> Result<PathBuf, NotTrusted> {
+    Ok(check_real(path)?)
 }
 
+/// Checks each part of a path, and of the paths to which its links lead. Returns the path without links.
 fn check_real(path: &Path) -> Result<PathBuf, Reason> {
-    check_path(path)?;
-    // A trusted link may point to a path that is not trusted.
-    let real = std::fs::canonicalize(path).map_err(Reason::unreadable(path))?;
-    if real != path {
-        check_path(&real)?;
-    }
-    Ok(real)
-}
-
-fn check_path(path: &Path) -> Result<(), Reason> {
     if !path.is_absolute() {
         return Err(Reason::NotAbsolute(path.to_owned()));
     }
-    let mut part = PathBuf::new();
-    for component in path.components() {
-        part.push(component);
+    let parts_of = |path: &Path| path.iter().map(OsStr::to_owned).collect::<Vec<OsString>>();
+    let mut rest: VecDeque<OsString> = parts_of(path).into();
+    let (mut real, mut links) = (PathBuf::new(), 0);
+    while let Some(name) = rest.pop_front() {
+        if name == ".." {
+            real.pop();
+            continue;
+        }
+        // The root replaces what is before it.
+        let part = real.join(&name);
         let metadata =
             std::fs::symlink_metadata(&part).map_err(|error| Reason::of_part(path, &part, error))?;
         check_part(&part, &metadata)?;
+        if !metadata.is_symlink() {
+            real = part;
+            continue;
+        }
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(Reason::Unreadable { path: path.to_owned(), error: Errno::LOOP.into() });
+        }
+        let target = std::fs::read_link(&part).map_err(Reason::unreadable(&part))?;
+        parts_of(&target).into_iter().rev().for_each(|part| rest.push_front(part));
     }
-    Ok(())
+    Ok(real)
 }
 
 fn check_part(part: &Path, metadata: &Metadata) -> Result<(), Reason> {
@@ -229,5 +243,22 @@ mod tests {
         let link = base.path().join("link");
         std::os::unix::fs::symlink(open.join("x"), &link).unwrap();
         assert!(check_command(&link).unwrap_err().to_string().contains("open is writable by others"));
+        // A link in the middle of the way counts too, although it leads to a good file.
+        let good = base.path().join("good");
+        std::fs::write(&good, "").unwrap();
+        std::os::unix::fs::symlink("../good", open.join("middle")).unwrap();
+        let first = base.path().join("first");
+        std::os::unix::fs::symlink("open/middle", &first).unwrap();
+        assert!(check_file(&first).unwrap_err().to_string().contains("open is writable by others"));
+        // As in a ConfigMap: each file is a link into a directory that is a link.
+        let real = base.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("..v1")).unwrap();
+        std::fs::write(real.join("..v1/web.json"), "").unwrap();
+        std::os::unix::fs::symlink("..v1", real.join("..data")).unwrap();
+        std::os::unix::fs::symlink("..data/web.json", real.join("web.json")).unwrap();
+        assert_eq!(check_file(&real.join("web.json")).unwrap(), real.join("..v1/web.json"));
+        std::os::unix::fs::symlink("circle", real.join("circle")).unwrap();
+        assert!(check_file(&real.join("circle")).unwrap_err().to_string().contains("ymbolic links"));
+        assert!(check_file(&real.join("web.json/x")).is_err());
     }
 }

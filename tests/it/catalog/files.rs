@@ -230,3 +230,29 @@ fn a_value_that_an_operator_keeps_comes_into_files_and_a_bad_one_leaves_them_as_
     wait::until("it is missed", || host.status().filter(missing), || host.describe());
     assert_eq!(host.read("motd"), "none\n");
 }
+
+#[test]
+fn service_files_and_templates_may_be_links_as_in_a_config_map() {
+    let etcd = Etcd::single();
+    etcd.store().put("/available_services/web/w1", r#"{"addresses": ["10.7.0.1"], "port": 80}"#);
+    let mut host = balancer(&etcd);
+    let services = host.path("services.d");
+    let link = |to: &str, from: &str| {
+        std::os::unix::fs::symlink(to, services.join(format!("{from}.new"))).expect("a link");
+        std::fs::rename(services.join(format!("{from}.new")), services.join(from)).expect("in its place");
+    };
+    for (version, port) in [("..v1", 81), ("..v2", 82)] {
+        std::fs::create_dir_all(services.join(version)).expect("a directory");
+        let text = format!(r#"{{"service": {{"name": "own", "port": {port}}}}}"#);
+        std::fs::write(services.join(version).join("own.json"), text).expect("written");
+    }
+    link("..v1", "..data");
+    link("..data/own.json", "own.json");
+    std::fs::rename(host.path("backends.j2"), host.path("backends-1.j2")).expect("renamed");
+    std::os::unix::fs::symlink("backends-1.j2", host.path("backends.j2")).expect("a link");
+    host.start();
+    wait_for_file(&host, "backends.conf", "server w1 10.7.0.1:80\n");
+    host.wait_for_name(&["own.service.consul", "SRV"], &["1 1 81 lb1.node.consul."]);
+    link("..v2", "..data");
+    host.wait_for_name(&["own.service.consul", "SRV"], &["1 1 82 lb1.node.consul."]);
+}
