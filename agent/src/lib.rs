@@ -12,6 +12,7 @@ mod command_locks;
 pub mod config;
 pub mod dev;
 pub mod dns;
+mod environment;
 mod facts;
 mod failpoint;
 mod files;
@@ -141,6 +142,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         Some(memory) => session.remember_marks(memory.revision, memory.raft_term),
         None => {}
     }
+    let environment = environment::CommandEnvironment::new(
+        settings_receiver.clone(),
+        session.clone(),
+        identity.host.clone(),
+    );
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
     let mut tasks = Tasks::new();
     let (mirror, mirroring) =
@@ -170,7 +176,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         registry.clone(),
         loaded.clone(),
         settings.services.checks_at_once,
-        untrusted.clone(),
+        (untrusted.clone(), environment.clone()),
     );
     let (publisher, published) = catalog::Publisher::new(
         identity.host.clone(),
@@ -193,7 +199,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         reader.clone(),
         session.clone(),
         trust.clone(),
-        untrusted.clone(),
+        (untrusted.clone(), environment.clone()),
     );
     let names = dns.names();
     let (files, files_handle) =
@@ -202,6 +208,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         settings_receiver.clone(),
         reader.clone(),
         untrusted.clone(),
+        environment.clone(),
         metrics.clone(),
     );
     let (rollout_wanted, wanted) = watch::channel(None);
@@ -279,6 +286,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         settings: settings_receiver.clone(),
         program,
         runs,
+        environment,
         secrets: secrets.clone(),
         ends: ends_sender,
         files: files_handle,

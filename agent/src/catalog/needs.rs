@@ -3,6 +3,7 @@
 
 use super::reader::{CatalogSnapshot, Reader};
 use super::trust::Trust;
+use crate::environment::CommandEnvironment;
 use crate::reconcile::{Reconcile, Wake};
 use crate::supervise;
 use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
@@ -101,6 +102,7 @@ pub(crate) struct NeedsTask {
     trust: watch::Receiver<Trust>,
     /// Why the settings are not trusted, if somebody else can write them.
     untrusted: watch::Receiver<Option<String>>,
+    environment: CommandEnvironment,
     /// The epoch of the store that the roster is read from; `None` if the store is not trusted.
     epoch: Option<u64>,
     /// The feed of the roster, with its number.
@@ -182,7 +184,7 @@ impl NeedsTask {
         reader: Reader,
         session: Session,
         trust: watch::Receiver<Trust>,
-        untrusted: watch::Receiver<Option<String>>,
+        (untrusted, environment): (watch::Receiver<Option<String>>, CommandEnvironment),
     ) -> (Self, watch::Receiver<Arc<Needs>>) {
         let (sender, receiver) = watch::channel(Arc::new(Needs::default()));
         let (sink, events) = mpsc::channel(8);
@@ -200,6 +202,7 @@ impl NeedsTask {
             probes_are_old: false,
             trust,
             untrusted,
+            environment,
             epoch: None,
             feed: (0, None),
             sink,
@@ -272,11 +275,13 @@ impl NeedsTask {
             if !self.probing.insert(probe.clone()) {
                 continue;
             }
-            let environment = BTreeMap::from([
-                ("ORCHESTRATE_PROBE_SERVICE".to_owned(), requirement.service.to_string()),
-                ("ORCHESTRATE_PROBE_LEVEL".into(), requirement.level.to_string()),
-            ]);
+            let environment = self.environment.clone();
+            let own = [
+                ("ORCHESTRATE_PROBE_SERVICE", requirement.service.to_string()),
+                ("ORCHESTRATE_PROBE_LEVEL", requirement.level.to_string()),
+            ];
             self.probes.spawn(supervise::child("probe", async move {
+                let environment = environment.with(own).await;
                 let outcome =
                     commands::run(&probe.2, &environment, b"", PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
                 (probe, outcome)

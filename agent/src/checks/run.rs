@@ -1,21 +1,24 @@
 //! One run of one check.
 
+use crate::environment::CommandEnvironment;
 use catalog::checks::OUTPUT_MAX_BYTES;
 use catalog::definitions::{CheckDefinition, CheckKind};
 use commands::End;
 use schema::health::CheckStatus;
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
 /// Runs a check and returns its status and output; `None` for a TTL check, whose results are
 /// reported from outside.
-pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, String)> {
+pub(super) async fn run(
+    definition: &CheckDefinition,
+    environment: &CommandEnvironment,
+) -> Option<(CheckStatus, String)> {
     let limit = definition.timeout;
     match &definition.kind {
         CheckKind::Ttl => None,
         CheckKind::Command { arguments } => {
-            let environment = BTreeMap::from([("ORCHESTRATE_CHECK".to_owned(), definition.id.to_string())]);
+            let environment = environment.with([("ORCHESTRATE_CHECK", definition.id.to_string())]).await;
             let outcome = commands::run(arguments, &environment, b"", limit, OUTPUT_MAX_BYTES).await;
             let status = match outcome.end {
                 End::Exited(0) => CheckStatus::Passing,

@@ -4,6 +4,7 @@
 use super::registry::CheckRegistry;
 use super::run::run;
 use crate::catalog::Loaded;
+use crate::environment::CommandEnvironment;
 use crate::reconcile::{Reconcile, Wake};
 use crate::supervise;
 use catalog::definitions::{CheckDefinition, CheckKind};
@@ -33,6 +34,7 @@ pub(crate) struct Scheduler {
     loaded: watch::Receiver<Arc<Loaded>>,
     permits: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
+    environment: CommandEnvironment,
     running: BTreeMap<CheckId, RunningCheck>,
     tasks: JoinSet<()>,
 }
@@ -45,11 +47,19 @@ impl Scheduler {
         registry: Arc<CheckRegistry>,
         loaded: watch::Receiver<Arc<Loaded>>,
         at_once: usize,
-        untrusted: watch::Receiver<Option<String>>,
+        (untrusted, environment): (watch::Receiver<Option<String>>, CommandEnvironment),
     ) -> Self {
         registry.define(&loaded.borrow().definitions);
         let permits = Arc::new(Semaphore::new(at_once));
-        Self { registry, loaded, permits, untrusted, running: BTreeMap::new(), tasks: JoinSet::new() }
+        Self {
+            registry,
+            loaded,
+            permits,
+            untrusted,
+            environment,
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        }
     }
 }
 
@@ -104,7 +114,7 @@ impl Scheduler {
                         self.registry.clone(),
                         definition.clone(),
                         self.permits.clone(),
-                        self.untrusted.clone(),
+                        (self.untrusted.clone(), self.environment.clone()),
                     ),
                 ));
                 self.running.insert(id, RunningCheck { definition, task });
@@ -119,7 +129,7 @@ async fn run_repeatedly(
     registry: Arc<CheckRegistry>,
     definition: CheckDefinition,
     permits: Arc<Semaphore>,
-    untrusted: watch::Receiver<Option<String>>,
+    (untrusted, environment): (watch::Receiver<Option<String>>, CommandEnvironment),
 ) {
     /// Longest delay of the first run, in seconds, because it should not wait for a long interval.
     const FIRST_RUN_WINDOW_SECONDS: f64 = 1.0;
@@ -133,7 +143,7 @@ async fn run_repeatedly(
         let Ok(_one) = permits.acquire().await else { return };
         let is_command = matches!(definition.kind, CheckKind::Command { .. });
         let may_run = !is_command || untrusted.borrow().is_none();
-        if may_run && let Some((status, output)) = run(&definition).await {
+        if may_run && let Some((status, output)) = run(&definition, &environment).await {
             registry.record(&definition.id, status, &output);
         }
         // The second run follows after a random part of the interval, all later runs at the

@@ -4,6 +4,7 @@
 
 use super::context::Context;
 use crate::catalog::FilesHandle;
+use crate::environment::CommandEnvironment;
 use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunAbout, RunResult, Runs};
@@ -49,6 +50,7 @@ pub(crate) struct Executor {
     /// This program, which is also the runner of each step.
     pub(crate) program: PathBuf,
     pub(crate) runs: Runs,
+    pub(crate) environment: CommandEnvironment,
     pub(crate) secrets: Secrets,
     /// Sends the results of steps to the loop.
     pub(crate) ends: mpsc::Sender<(RunningStep, RunResult)>,
@@ -145,7 +147,7 @@ impl Executor {
         };
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
         self.secrets.learn_settings_logged(&self.settings.borrow().clone());
-        let environment = self.environment(&context.state, phase, &running).await;
+        let environment = self.environment_of(&context.state, phase, &running).await;
         self.files.flush().await;
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
         context.state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), jitter());
@@ -219,46 +221,29 @@ impl Executor {
     }
 
     /// Returns the complete environment of a step.
-    async fn environment(
+    async fn environment_of(
         &self,
         state: &HostState,
         phase: StepPhase,
         running: &RunningStep,
     ) -> BTreeMap<String, String> {
-        let settings = self.settings.borrow().clone();
         let attempt = state.attempt.as_ref();
         let version = match phase {
             StepPhase::Prefetch | StepPhase::OnSuspect => attempt.map(|a| &a.instruction.version),
             StepPhase::Apply | StepPhase::Converge | StepPhase::Validate => state.subject(),
         };
         let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
-        let mut environment =
-            BTreeMap::from([("PATH".to_owned(), trust::PATH.to_owned()), ("LANG".into(), "C.UTF-8".into())]);
-        let mut set = |name: &str, value: String| environment.insert(name.to_owned(), value);
-        set("ORCHESTRATE_STEP_VERSION", version.map(ToString::to_string).unwrap_or_default());
-        set("ORCHESTRATE_STEP_FROM", from.map(ToString::to_string).unwrap_or_default());
-        set("ORCHESTRATE_STEP_PHASE", phase.to_string());
-        set("ORCHESTRATE_STEP_HOST", state.host.to_string());
-        set("ORCHESTRATE_STEP_ROLE", settings.role.as_ref().map(ToString::to_string).unwrap_or_default());
-        set(RUN_ID_VARIABLE, running.run_id.to_string());
-        set("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string());
-        // These make the `orchestrate` command work inside a step.
-        set("ORCHESTRATE_ENDPOINTS", self.session.endpoints().await.join(","));
-        set("ORCHESTRATE_NAMESPACE", settings.store.namespace.clone());
-        set("ORCHESTRATE_HOSTNAME", state.host.to_string());
-        set("ORCHESTRATE_STATE_DIR", settings.state_directory.display().to_string());
-        set("ORCHESTRATE_LOCAL_VERSION_FILE", settings.version_file.display().to_string());
-        if let Some((socket, _)) = &settings.socket {
-            set("ORCHESTRATE_SOCKET", socket.display().to_string());
-        }
-        let tls = &settings.store;
-        for (name, path) in [("CACERT", &tls.cacert), ("CERT", &tls.cert), ("KEY", &tls.key)] {
-            if let Some(path) = path {
-                set(&format!("ORCHESTRATE_{name}"), path.display().to_string());
-            }
-        }
-        environment.extend(settings.environment.clone());
-        environment
+        let role = self.settings.borrow().role.as_ref().map(ToString::to_string);
+        let own = [
+            ("ORCHESTRATE_STEP_VERSION", version.map(ToString::to_string).unwrap_or_default()),
+            ("ORCHESTRATE_STEP_FROM", from.map(ToString::to_string).unwrap_or_default()),
+            ("ORCHESTRATE_STEP_PHASE", phase.to_string()),
+            ("ORCHESTRATE_STEP_HOST", state.host.to_string()),
+            ("ORCHESTRATE_STEP_ROLE", role.unwrap_or_default()),
+            (RUN_ID_VARIABLE, running.run_id.to_string()),
+            ("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string()),
+        ];
+        self.environment.with(own).await
     }
 }
 

@@ -6,6 +6,7 @@ mod render;
 
 use self::render::{Rendered, render};
 use crate::catalog::{CatalogSnapshot, Reader};
+use crate::environment::CommandEnvironment;
 use crate::files::{Directory, read_trusted};
 use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
@@ -98,6 +99,7 @@ pub(crate) struct Templates {
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
+    environment: CommandEnvironment,
     metrics: Metrics,
     /// The templates that are rendered; `None` at the start.
     rendered: Option<Vec<TemplateSettings>>,
@@ -117,11 +119,14 @@ impl Templates {
         settings: watch::Receiver<Arc<Settings>>,
         reader: Reader,
         untrusted: watch::Receiver<Option<String>>,
+        environment: CommandEnvironment,
         metrics: Metrics,
     ) -> (Self, watch::Receiver<Arc<TemplateStates>>) {
         let (states, receiver) = watch::channel(Arc::default());
         let (rendered, renderers) = (None, JoinSet::new());
-        (Self { settings, reader, states, untrusted, metrics, rendered, renderers }, receiver)
+        let templates =
+            Self { settings, reader, states, untrusted, environment, metrics, rendered, renderers };
+        (templates, receiver)
     }
 }
 
@@ -155,6 +160,7 @@ impl Reconcile for Templates {
                     changes: self.reader.changes(),
                     states: self.states.clone(),
                     untrusted: self.untrusted.clone(),
+                    environment: self.environment.clone(),
                     metrics: self.metrics.clone(),
                     refused: None,
                 };
@@ -173,6 +179,7 @@ struct Renderer {
     changes: watch::Receiver<Arc<CatalogSnapshot>>,
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
+    environment: CommandEnvironment,
     metrics: Metrics,
     /// The last text if it was refused.
     refused: Option<RefusedText>,
@@ -350,7 +357,7 @@ impl Renderer {
     async fn command(&self, command: &[String], file: &Path) -> Result<(), TemplateFault> {
         let shown = file.display().to_string();
         let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
-        let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
+        let environment = self.environment.with([("ORCHESTRATE_FILE", shown)]).await;
         let outcome =
             commands::run(&arguments, &environment, b"", self.template.timeout, OUTPUT_MAX_BYTES).await;
         if outcome.left_processes {

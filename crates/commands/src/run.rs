@@ -1,6 +1,7 @@
 //! Runs short commands, for example checks. There is no shell, the environment is fixed, a time limit applies to the whole
 //! process group, and output is read at full speed while only a bounded part of it is kept.
 
+use crate::base_environment;
 use crate::trust;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,8 +99,7 @@ fn start(
     let mut child = Command::new(program)
         .args(arguments)
         .env_clear()
-        .env("PATH", trust::PATH)
-        .env("LANG", "C.UTF-8")
+        .envs(base_environment())
         .envs(environment)
         .current_dir("/")
         .stdin(stdin)

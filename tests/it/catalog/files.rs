@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::process::binary;
 use tests::wait;
 
 const TEMPLATE: &str =
@@ -229,6 +230,78 @@ fn a_value_that_an_operator_keeps_comes_into_files_and_a_bad_one_leaves_them_as_
         |s: &Value| s["templates"][&target]["trouble"].as_str().is_some_and(|problem| problem.contains(key));
     wait::until("it is missed", || host.status().filter(missing), || host.describe());
     assert_eq!(host.read("motd"), "none\n");
+}
+
+#[test]
+fn every_command_of_an_agent_has_the_same_variables() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/available_services/web/w1", r#"{"addresses": ["10.7.0.1"], "port": 80}"#);
+    let host = Host::new("lb1", &etcd.endpoints());
+    let at = |name: &str| at_path(&host, name);
+    let text = format!(
+        "[environment]\nGIVEN = \"by settings\"\n[services]\ndirectories = [{services:?}]\naddresses = [\"10.9.0.1\"]\n\
+         [[template]]\nsource = {source:?}\ntarget = {target:?}\ndebounce = \"50ms\"\ncheck = [{check:?}]\n\
+         on_change = [{change:?}]\n[[validate]]\nname = \"told\"\ncommand = [{step:?}]\n\
+         [[requires]]\nservice = \"web\"\nlevel = \"addressable\"\nphase = \"converge\"\nprobe = [{probe:?}]\n",
+        services = at("services.d"),
+        source = at("backends.j2"),
+        target = at("backends.conf"),
+        check = at("template-check"),
+        change = at("template-change"),
+        step = at("step"),
+        probe = at("probe"),
+    );
+    // Each command writes its variables, and asks the store as the command line does.
+    let orchestrate = binary("orchestrate").display().to_string();
+    let commands = ["template-check", "template-change", "step", "probe", "service-check"];
+    for name in commands {
+        let file = at(&format!("{name}.told"));
+        let script = format!(
+            "#!/bin/sh\n{{ env; echo \"version=$({orchestrate} current_version)\"; }} >{file}.new\n\
+             mv {file}.new {file}\n"
+        );
+        host.write_executable(name, &script);
+    }
+    host.write("backends.j2", TEMPLATE);
+    let check = at("service-check");
+    let mut host = host.with(&text);
+    host.write_service(
+        "own.toml",
+        &format!(
+            "[[service]]\nname = \"own\"\n[[service.check]]\ncommand = [{check:?}]\ninterval = \"1s\"\n"
+        ),
+    );
+    store.put("/current_version", "v1");
+    host.start();
+    host.wait_for_listing(&store, "v1");
+    for name in commands {
+        let ran = || {
+            let text = std::fs::read_to_string(host.path(&format!("{name}.told"))).ok()?;
+            text.contains("version=v1\n").then_some(text)
+        };
+        let variables = wait::until(&format!("{name} ran"), ran, || host.describe());
+        for variable in [
+            "PATH=",
+            "LANG=",
+            "HOME=/",
+            "USER=",
+            "LOGNAME=",
+            "SHELL=/",
+            "ORCHESTRATE_ENDPOINTS=http",
+            "ORCHESTRATE_NAMESPACE=",
+            "ORCHESTRATE_HOSTNAME=lb1\n",
+            "ORCHESTRATE_STATE_DIR=/",
+            "ORCHESTRATE_LOCAL_VERSION_FILE=/",
+            "ORCHESTRATE_SOCKET=/",
+            "GIVEN=by settings\n",
+        ] {
+            assert!(
+                format!("\n{variables}").contains(&format!("\n{variable}")),
+                "{name}: no {variable} in\n{variables}"
+            );
+        }
+    }
 }
 
 #[test]
