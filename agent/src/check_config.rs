@@ -6,6 +6,7 @@ use crate::bundles;
 use crate::config::{self, Override, Texts};
 use crate::logging;
 use crate::secrets::Secrets;
+use crate::templates;
 use commands::trust;
 use etcd_session::{ConfigError, SessionConfig, TlsFiles, check_certificates};
 use planning::lint::Severity;
@@ -84,6 +85,7 @@ fn check_read(read: PlacedSettings, found: &mut Findings) {
         found.add_error(&places, setting, &why);
     }
     check_files(&settings, &places, found);
+    check_templates(&settings, &places, found);
     check_validation_directory(&settings, &places, found);
 }
 
@@ -179,6 +181,17 @@ fn check_files(settings: &Settings, places: &Places, found: &mut Findings) {
             // A certificate and the password have been read already.
             Severity::Error => found.add_error(places, &file.setting, &what),
             Severity::Warning => found.warnings.push(places.at(&file.setting, &what)),
+        }
+    }
+}
+
+/// Parses the templates that are there. Whether one is missing or not trusted is said with the other files.
+fn check_templates(settings: &Settings, places: &Places, found: &mut Findings) {
+    for (number, template) in settings.templates.iter().enumerate() {
+        if template.source.exists()
+            && let Err(error) = templates::check(&template.source)
+        {
+            found.add_error(places, &format!("template.{number}.source"), &format!("{error:#}"));
         }
     }
 }

@@ -249,3 +249,35 @@ fn a_program_that_the_agent_would_refuse_is_an_error() {
     let expected = format!("agent.toml:3: apply.command: {shown} is writable by others (mode 777)");
     assert!(result.code == 1 && result.err.contains(&expected), "{result:?}");
 }
+
+#[test]
+fn the_agent_names_the_line_of_a_template_that_cannot_be_read() {
+    let directory = directory(&[
+        (
+            "good.j2",
+            "{% macro line(i) %}{{ i.host }}{% endmacro %}{% for i in service('web') %}{{ line(i) }}{% endfor %}",
+        ),
+        ("broken.j2", "a\n{% if %}\n"),
+        ("other.j2", "{% include 'x' %}\n"),
+    ]);
+    let at = directory.path().display();
+    let template =
+        |name: &str| format!("[[template]]\nsource = \"{at}/{name}.j2\"\ntarget = \"{at}/{name}.conf\"\n");
+    let write = |names: &[&str]| {
+        let text: String = names.iter().map(|name| template(name)).collect();
+        fs::write(directory.path().join("agent.toml"), text).expect("written");
+        check_config(directory.path(), &[])
+    };
+    let fine = write(&["good"]);
+    assert_eq!(fine.code, 0, "{fine:?}");
+    let wrong = write(&["good", "broken", "other"]);
+    assert_eq!(wrong.code, 1, "{wrong:?}");
+    for (line, name, why) in
+        [(5, "broken", "line 2: "), (8, "other", "line 1: include: a template is one file")]
+    {
+        let begin =
+            format!("orchestrate-agent: {at}/agent.toml:{line}: template.source: {at}/{name}.j2: {why}");
+        assert!(wrong.err.lines().any(|found| found.starts_with(&begin)), "{begin}\n{}", wrong.err);
+    }
+    assert!(!wrong.err.contains("good"), "{}", wrong.err);
+}

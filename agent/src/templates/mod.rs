@@ -2,23 +2,25 @@
 //! accepts the new text. If the command that follows fails, the old file is restored, and the new text
 //! is tried again later.
 
+mod lines;
 mod render;
+mod state;
 
-use self::render::{Rendered, render};
+pub(crate) use self::state::{TemplateFault, TemplateState};
+
+use self::render::{Rendered, parse, render};
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::environment::CommandEnvironment;
 use crate::files::{Directory, read_trusted};
 use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use catalog::checks::OUTPUT_MAX_BYTES;
 use etcd_session::jitter;
 use planning::settings::{Settings, TemplateSettings};
 use schema::time::Backoff;
-use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,62 +35,6 @@ const TARGET_MAX_BYTES: u64 = 64 * 1024 * 1024;
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Bounds of the time until a text that was refused is tried again. Each try may disturb what reads the file.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
-
-/// The state of a template, as `/status` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct TemplateState {
-    /// True if the file shows the current catalog.
-    pub up_to_date: bool,
-    /// What is wrong, or what the template waits for.
-    #[serde(rename = "trouble")]
-    pub problem: Option<String>,
-    /// What is wrong; `None` also while the template only waits, for example for the catalog after a start.
-    #[serde(skip)]
-    pub fault: Option<TemplateFault>,
-}
-
-impl TemplateState {
-    /// True if the other state is as this one, apart from the output of a command.
-    fn is_same_as(&self, other: &Self) -> bool {
-        match (&self.fault, &other.fault) {
-            (Some(fault), Some(other)) => fault.what == other.what,
-            (None, None) => self.problem == other.problem,
-            _ => false,
-        }
-    }
-}
-
-/// What is wrong with a template.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TemplateFault {
-    /// What failed, without the output of commands.
-    pub what: String,
-    /// The last output of the command that failed.
-    pub output: String,
-}
-
-impl TemplateFault {
-    /// Returns the fault with the part of the work in which it occurred.
-    fn in_part(self, part: &str) -> Self {
-        Self { what: format!("{part}: {}", self.what), ..self }
-    }
-}
-
-impl fmt::Display for TemplateFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if self.output.is_empty() { Ok(()) } else { write!(f, ": {}", self.output) }
-    }
-}
-
-impl std::error::Error for TemplateFault {}
-
-impl From<anyhow::Error> for TemplateFault {
-    fn from(error: anyhow::Error) -> Self {
-        let other = |error| Self { what: format!("{error:#}"), output: String::new() };
-        error.downcast::<Self>().unwrap_or_else(other)
-    }
-}
 
 /// The states of all templates, by target.
 pub(crate) type TemplateStates = BTreeMap<PathBuf, TemplateState>;
@@ -384,6 +330,14 @@ fn split(path: &Path) -> anyhow::Result<(Directory, String)> {
         bail!("{}: not the name of a file", path.display());
     };
     Ok((Directory::open(directory)?, name.to_owned()))
+}
+
+/// Checks that a template can be read, as far as its text says.
+///
+/// # Errors
+/// Returns what is wrong with it, and the line.
+pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
+    parse(&read_source(path)?).with_context(|| path.display().to_string())
 }
 
 fn read_source(path: &Path) -> anyhow::Result<String> {

@@ -1,5 +1,6 @@
 //! The text of a template, from the catalog. It touches no file.
 
+use super::lines::keep_newlines_after_text;
 use crate::catalog::{CatalogSnapshot, Reader};
 use anyhow::anyhow;
 use catalog::InstanceView;
@@ -28,6 +29,40 @@ fn serialized(value: impl Serialize) -> Value {
     Value::from(Serde(value))
 }
 
+/// Returns the language of templates, without the functions of the catalog.
+pub(super) fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    // A tag alone on its line leaves no empty line behind.
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
+    // This cannot fail, because the delimiters are those of Jinja.
+    environment.set_syntax(syntax.build().unwrap_or_default());
+    environment.set_fuel(Some(FUEL));
+    environment
+}
+
+/// Checks that a template can be read.
+///
+/// # Errors
+/// Returns what is wrong with it, and the line.
+pub(super) fn parse(source: &str) -> anyhow::Result<()> {
+    let environment = environment();
+    environment.template_from_str(&prepare(source)?).map(drop).map_err(with_line)
+}
+
+fn prepare(source: &str) -> anyhow::Result<String> {
+    keep_newlines_after_text(source).map_err(|(line, why)| anyhow!("line {line}: {why}"))
+}
+
+fn with_line(error: Error) -> anyhow::Error {
+    match error.line() {
+        Some(line) => anyhow!("line {line}: {error}"),
+        None => anyhow!("{error}"),
+    }
+}
+
 /// Renders a template. The agent follows the services and values that it names.
 pub(super) fn render(
     source: &str,
@@ -37,14 +72,7 @@ pub(super) fn render(
     if !shown.view.records_known() {
         return Ok(Rendered::NotKnown("the catalog".into()));
     }
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_auto_escape_callback(|_| AutoEscape::None);
-    // A tag alone on its line leaves no empty line behind.
-    let mut syntax = SyntaxConfig::builder();
-    syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
-    environment.set_syntax(syntax.build()?);
-    environment.set_fuel(Some(FUEL));
+    let mut environment = environment();
     let unknown: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let (view, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
     environment.add_function("service", move |name: String, options: Kwargs| {
@@ -98,10 +126,7 @@ pub(super) fn render(
         });
         serialized(hosts.collect::<Vec<_>>())
     });
-    let text = environment.render_str(source, ()).map_err(|error| match error.line() {
-        Some(line) => anyhow!("line {line}: {error}"),
-        None => anyhow!("{error}"),
-    })?;
+    let text = environment.render_str(&prepare(source)?, ()).map_err(with_line)?;
     let unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
     match unknown.first() {
         Some(what) => Ok(Rendered::NotKnown(what.clone())),
