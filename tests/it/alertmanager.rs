@@ -5,11 +5,12 @@ use crate::contract::fleet::{FLEET, fill};
 use crate::notify::{forget_the_lost, observe, wait_for_none_waiting};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use tests::etcd::Etcd;
 use tests::observer::{Observer, http_get};
 use tests::process::{Running, free_ports};
-use tests::receiver::HttpReceiver;
+use tests::receiver::{HttpReceiver, Received};
 use tests::wait;
 
 /// A real Alertmanager, which notifies a receiver of ours.
@@ -185,4 +186,38 @@ fn a_hundred_hosts_with_one_cause_are_one_notification_also_after_a_restart() {
         let all = notifications(&notified, kind);
         assert_eq!(all.len(), 1, "{all:#?}\n{}\n{}", alertmanager.log(), observer.log());
     }
+}
+
+#[test]
+fn an_alertmanager_behind_a_password_gets_alerts() {
+    let etcd = Etcd::single();
+    fill(&etcd.store(), &FLEET);
+    let directory = tempfile::tempdir().expect("a directory");
+    let password = directory.path().join("password");
+    let write = |text: &str| {
+        std::fs::write(&password, text).expect("written");
+        std::fs::set_permissions(&password, PermissionsExt::from_mode(0o640)).expect("its mode");
+    };
+    write("first\n");
+    // A proxy that asks for a password stands for the Alertmanager.
+    let receiver = HttpReceiver::start();
+    let notify = format!(
+        "[notify.alertmanagers.main]\nurl = \"{}\"\nuser = \"ops\"\npassword_file = {password:?}\n",
+        receiver.url("")
+    );
+    receiver.answer_next(&[401]);
+    let observer = observe(&etcd, &notify);
+    let has = |header: &'static str| {
+        move |received: &Received| {
+            received.line == "POST /api/v2/alerts"
+                && received.headers.get("authorization").is_some_and(|value| value == header)
+        }
+    };
+    // The words are `ops:first` and `ops:second` in base64.
+    receiver.wait_for("the password", 1, has("Basic b3BzOmZpcnN0"), || observer.log());
+    write("second\n");
+    // The end of an incident is said at once.
+    forget_the_lost(&etcd.store());
+    receiver.wait_for("the changed password", 1, has("Basic b3BzOnNlY29uZA=="), || observer.log());
+    wait_for_none_waiting(&observer);
 }

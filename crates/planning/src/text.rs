@@ -192,6 +192,11 @@ pub fn rfc3339(at: EpochSeconds) -> Option<String> {
     jiff::Timestamp::from_second(at.0).ok().map(|time| time.to_string())
 }
 
+/// Reads a time of an HTTP header, as in `Wed, 21 Oct 2026 07:28:00 GMT` (RFC 9110, section 5.6.7).
+pub fn read_http_date(text: &str) -> Option<EpochSeconds> {
+    jiff::fmt::rfc2822::parse(text).ok().map(|time| EpochSeconds(time.timestamp().as_second()))
+}
+
 /// Writes a time as RFC 3339 text.
 ///
 /// # Errors

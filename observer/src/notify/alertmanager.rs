@@ -5,11 +5,16 @@ use super::delivery::Delivery;
 use super::http_client::{HttpClient, SendError};
 use crate::clock::now;
 use crate::incidents::{Message, OpenAndWaiting};
+use crate::secret_file;
+use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use planning::incidents::{Incident, NoticeKind};
 use planning::text::rfc3339;
 use schema::names::HostName;
 use schema::time::EpochSeconds;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Duration;
 use ureq::http::Request;
 
@@ -26,6 +31,8 @@ const HOSTS_MAX: usize = 20;
 /// An Alertmanager.
 pub(super) struct Alertmanager {
     url: String,
+    /// The user, and the file of the password.
+    user: Option<(String, PathBuf)>,
     client: HttpClient,
 }
 
@@ -61,8 +68,13 @@ struct Annotations<'a> {
 
 impl Alertmanager {
     /// Returns the Alertmanager with this base URL.
-    pub(super) fn new(url: &str, client: HttpClient) -> Self {
-        Self { url: format!("{}/api/v2/alerts", url.trim_end_matches('/')), client }
+    ///
+    /// # Errors
+    /// Returns an error if the file of the password cannot be used.
+    pub(super) fn new(url: &str, user: Option<(String, PathBuf)>, client: HttpClient) -> Result<Self> {
+        let url = format!("{}/api/v2/alerts", url.trim_end_matches('/'));
+        user.as_ref().map(authorization).transpose()?;
+        Ok(Self { url, user, client })
     }
 
     /// Sends what opens and what is resolved at once, and what is open each minute.
@@ -76,10 +88,21 @@ impl Alertmanager {
             resolved.retain(|message| now().0.saturating_sub(message.at.0) < RESOLVED_SECONDS);
             if !state.open.is_empty() || !state.waiting.is_empty() || !resolved.is_empty() {
                 let body = serde_json::to_string(&alerts(&state, &resolved, now())).unwrap_or_default();
-                let request = Request::post(&self.url).header("content-type", "application/json").body(body);
-                let result = self.client.send(|| Ok(request?)).await;
+                let (url, user) = (self.url.clone(), self.user.clone());
+                let request = move || {
+                    let mut request = Request::post(url).header("content-type", "application/json");
+                    // The file is read each time, so that the password can be changed.
+                    if let Some(user) = &user {
+                        request = request.header("authorization", authorization(user)?);
+                    }
+                    Ok(request.body(body)?)
+                };
+                let result = self.client.send(request).await;
                 // It takes the alerts that it understands, whatever it answers about others. So nothing is dropped.
-                let result = result.map_err(|error| SendError::Failed(error.to_string()));
+                let result = result.map_err(|error| match error {
+                    SendError::Refused(why) | SendError::Gone(why) => SendError::Failed(why),
+                    other => other,
+                });
                 let (has_failed, messages) = (result.is_err(), state.waiting);
                 let ended = messages.iter().filter(|message| message.notice == NoticeKind::Resolved).cloned();
                 let ended: Vec<Message> = ended.collect();
@@ -95,6 +118,12 @@ impl Alertmanager {
             }
         }
     }
+}
+
+/// Returns the header of a user with the password in the file (RFC 7617).
+fn authorization((user, password_file): &(String, PathBuf)) -> Result<String> {
+    let password = secret_file::read("the password of an Alertmanager", password_file)?;
+    Ok(format!("Basic {}", STANDARD.encode(format!("{user}:{}", password.trim_end_matches(['\r', '\n'])))))
 }
 
 /// Returns an alert for each open incident, and one that has ended for each that was resolved, now or not long ago.

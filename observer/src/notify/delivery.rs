@@ -38,6 +38,14 @@ impl Delivery {
                 }
                 self.confirm(messages).await;
             }
+            Err(SendError::Gone(why)) => {
+                self.metrics.count(&name, "dropped");
+                tracing::error!(
+                    receiver = name,
+                    "the receiver says that it is no more, a message was dropped: {why}"
+                );
+                self.confirm(messages).await;
+            }
             Err(SendError::Refused(why)) if self.failures + 1 >= REFUSALS_MAX => {
                 self.failures = 0;
                 self.metrics.count(&name, "dropped");
@@ -50,7 +58,8 @@ impl Delivery {
                 } else {
                     tracing::debug!(receiver = name, failures = self.failures, "not delivered: {why}");
                 }
-                tokio::time::sleep(retry_after(self.failures)).await;
+                let wanted = if let SendError::Busy(_, wait) = why { wait } else { Duration::ZERO };
+                tokio::time::sleep(retry_after(self.failures).max(wanted)).await;
                 self.failures += 1;
             }
         }
@@ -139,5 +148,8 @@ mod tests {
         check(Err(SendError::Refused("400".into())), (REFUSALS_MAX, 0)).await;
         // After 1 + 2 + … + 256 s it is sent each 300 s.
         check(Err(SendError::Failed("500".into())), (9 + 1 + 10, 1)).await;
+        check(Err(SendError::Gone("410".into())), (1, 0)).await;
+        // It asks for a longer wait each time.
+        check(Err(SendError::Busy("429".into(), Duration::from_secs(700))), (6, 1)).await;
     }
 }

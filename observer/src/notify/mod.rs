@@ -44,7 +44,8 @@ impl Notifier {
         let receiver = |name: String, min_severity| Receiver { name, min_severity };
         let alertmanager = |(name, alertmanager): (String, AlertmanagerSettings)| {
             let receiver = receiver(format!("alertmanager/{name}"), alertmanager.min_severity);
-            (receiver, Alertmanager::new(&alertmanager.url, client.clone()))
+            let AlertmanagerSettings { url, user, .. } = alertmanager;
+            Alertmanager::new(&url, user, client.clone()).map(|alertmanager| (receiver, alertmanager))
         };
         let webhook = |(name, webhook): (String, WebhookSettings)| {
             let receiver = receiver(format!("webhook/{name}"), webhook.min_severity);
@@ -55,7 +56,7 @@ impl Notifier {
             NoticeCommand::new(command.run, command.timeout).map(|command| (receiver, command))
         };
         Ok(Self {
-            alertmanagers: alertmanagers.into_iter().map(alertmanager).collect(),
+            alertmanagers: alertmanagers.into_iter().map(alertmanager).collect::<Result<_>>()?,
             webhooks: webhooks.into_iter().map(webhook).collect::<Result<_>>()?,
             commands: commands.into_iter().map(command).collect::<Result<_>>()?,
             heartbeat: heartbeat_url,

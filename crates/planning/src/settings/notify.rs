@@ -30,6 +30,8 @@ pub(super) struct NotifyFragment {
 #[serde(deny_unknown_fields)]
 pub(super) struct AlertmanagerFragment {
     url: String,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
     min_severity: Option<Severity>,
 }
 
@@ -69,6 +71,8 @@ pub struct NotifySettings {
 pub struct AlertmanagerSettings {
     /// Its base URL, under which its API is. It may hold a secret.
     pub url: String,
+    /// The user as whom the observer asks, and the file of the password; `None` if it asks for none.
+    pub user: Option<(String, PathBuf)>,
     /// Less severe incidents are left out.
     pub min_severity: Severity,
 }
@@ -108,8 +112,10 @@ impl NotifyFragment {
             let setting = format!("notify.alertmanagers.{name}");
             problems.check(setting.clone(), receiver_name(&name));
             problems.check(format!("{setting}.url"), base_url(&alertmanager.url));
-            let min_severity = alertmanager.min_severity.unwrap_or(Severity::Info);
-            (name, AlertmanagerSettings { url: alertmanager.url, min_severity })
+            let AlertmanagerFragment { url, user, password_file, min_severity } = alertmanager;
+            let user = user_of(&setting, user, password_file, problems);
+            let min_severity = min_severity.unwrap_or(Severity::Info);
+            (name, AlertmanagerSettings { url, user, min_severity })
         });
         let alertmanagers = alertmanagers.collect();
         let webhooks = self.webhooks.into_iter().map(|(name, webhook)| {
@@ -148,6 +154,35 @@ impl NotifyFragment {
             heartbeat_url: self.heartbeat_url,
             webhooks,
             commands: commands.collect(),
+        }
+    }
+}
+
+/// Returns a user with the file of the password (RFC 7617).
+fn user_of(
+    setting: &str,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    problems: &mut Problems,
+) -> Option<(String, PathBuf)> {
+    if let Some(user) = &user
+        && (user.is_empty() || user.contains(|c: char| c == ':' || c.is_control()))
+    {
+        problems.add(format!("{setting}.user"), "must be a name without a colon");
+    }
+    if let Some(path) = &password_file {
+        problems.check(format!("{setting}.password_file"), absolute_path(path));
+    }
+    match (user, password_file) {
+        (Some(user), Some(path)) => Some((user, path)),
+        (None, None) => None,
+        (Some(_), None) => {
+            problems.add(format!("{setting}.user"), "the setting `password_file` is missing");
+            None
+        }
+        (None, Some(_)) => {
+            problems.add(format!("{setting}.password_file"), "the setting `user` is missing");
+            None
         }
     }
 }
