@@ -19,12 +19,12 @@ mod token;
 
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
-use http::{Certificate, CookieSigner, ShownData, TlsListener};
+use http::{Certificate, CookieScope, CookieSigner, ShownData, TlsListener};
 use incidents::KeptIncidents;
 use metrics::RecorderMetrics;
 use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
-use planning::settings::ObserverSettings;
+use planning::settings::{ObserverSettings, PublicUrl};
 use recorded::Recorded;
 use std::future::Future;
 use std::sync::Arc;
@@ -54,7 +54,12 @@ pub async fn run(
     let incidents = Arc::new(incidents.with_context(|| settings.state_directory.display().to_string())?);
     let token = TokenFile::open(&settings.http_access)?;
     let certificate = settings.http_tls.map(Certificate::open).transpose()?;
-    let signer = CookieSigner::open(&settings.state_directory.join("cookie.key"), certificate.is_some())?;
+    let public_url = settings.http_public_url;
+    let scope = CookieScope {
+        is_secure: certificate.is_some() || public_url.as_ref().is_some_and(PublicUrl::is_encrypted),
+        path: public_url.as_ref().map_or_else(String::new, |url| url.path.clone()),
+    };
+    let signer = CookieSigner::open(&settings.state_directory.join("cookie.key"), scope)?;
     let listen = settings.http_listen;
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let listener = TcpListener::bind(listen).await.with_context(|| format!("http.listen {listen}"))?;
@@ -63,7 +68,7 @@ pub async fn run(
     let (stop_sender, stop) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let tokens = token.as_ref().map(|token| (token.accepted(), signer));
-    let own_names = settings.http_names.iter().map(ToString::to_string).collect();
+    let names = settings.http_names.iter().map(ToString::to_string).collect();
     let notifications = NotifyMetrics::default();
     let mut shown_metrics =
         metrics::all(fleet.clone(), incidents.clone(), &notifications, certificate.clone());
@@ -78,7 +83,7 @@ pub async fn run(
         None => (None, None),
     };
     let shown = ShownData { fleet: fleet.clone(), metrics: shown_metrics, recording: recorded };
-    let own = (address.ip(), own_names);
+    let own = http::OwnPlace { address: address.ip(), names, public_url };
     match certificate {
         Some(certificate) => {
             tasks.spawn(certificate.clone().watch());

@@ -1,6 +1,8 @@
 // Keeps a page fresh. Without this script each page is whole, but stands still.
 'use strict';
 (() => {
+  // The observer may be shown below a path.
+  const BASE = new URL('.', document.currentScript.src).pathname;
   const SILENT_AFTER = 12000; // The observer sends an event at least every 5 seconds.
   const STALE_AFTER = 30;
   const BEHIND_AFTER = 10000;
@@ -16,10 +18,12 @@
   async function signIn() {
     const token = new URLSearchParams(location.hash.slice(1)).get('t');
     if (token === null) return;
-    const path = location.pathname + location.search;
+    // The cookie is valid below the path of the proxy, also for who asks the observer itself.
+    const above = location.pathname.startsWith(BASE) ? '' : BASE.slice(0, -1);
+    const path = above + location.pathname + location.search;
     history.replaceState(null, '', path);
     const headers = { Authorization: `Bearer ${token}` };
-    const answer = await fetch('/v1/session', { method: 'POST', headers }).catch(() => null);
+    const answer = await fetch(`${BASE}v1/session`, { method: 'POST', headers }).catch(() => null);
     if (answer && answer.ok) location.replace(path);
     else if (by('sign-in-problem')) {
       const isRefused = answer && answer.status === 401;
@@ -158,7 +162,7 @@
   }
 
   // One tab has the stream and passes its events on: browsers have few connections to a server.
-  const channel = new BroadcastChannel('health');
+  const channel = new BroadcastChannel(`health ${BASE}`);
   function note(health) {
     seen = health;
     at = [performance.now(), Date.now()];
@@ -173,7 +177,7 @@
     note(health);
   }
   function stream(ended) {
-    const source = new EventSource('/v1/stream');
+    const source = new EventSource(`${BASE}v1/stream`);
     const end = () => {
       source.close();
       document.removeEventListener('visibilitychange', hide);
@@ -196,7 +200,7 @@
   });
   // Asks once how fresh the observer is: the stream may have been refused because too many follow it.
   async function askHealth() {
-    const answer = await fetch('/v1/health').catch(() => null);
+    const answer = await fetch(`${BASE}v1/health`).catch(() => null);
     if (answer && answer.status === 401) return location.reload();
     const health = answer && (answer.ok || answer.status === 503) ? await answer.json().catch(() => null) : null;
     if (health) tell(health);
@@ -205,7 +209,7 @@
     for (;;) {
       await visible();
       // Without locks, which browsers have only for pages of this machine or with TLS, each tab has its own stream.
-      if (navigator.locks) await navigator.locks.request('stream', leading);
+      if (navigator.locks) await navigator.locks.request(`stream ${BASE}`, leading);
       else await leading();
       if (!document.hidden) await askHealth();
     }

@@ -33,6 +33,7 @@ mod network;
 mod notify;
 mod objects;
 mod observer;
+mod observer_proxy;
 mod observer_stream;
 mod observer_tls;
 mod old_clients;

@@ -19,6 +19,8 @@ const FORM: &str = "application/x-www-form-urlencoded";
 pub(super) struct Access {
     /// The tokens, and what signs the cookies that stand for them; `None` if everybody on this machine may look.
     tokens: Option<(Accepted, CookieSigner)>,
+    /// The origin of the own pages behind a proxy, by the settings. What a proxy adds to requests is not believed.
+    public_origin: Option<String>,
 }
 
 /// Why a request is refused.
@@ -76,8 +78,8 @@ impl Granted {
 }
 
 impl Access {
-    pub(super) fn new(tokens: Option<(Accepted, CookieSigner)>) -> Self {
-        Self { tokens }
+    pub(super) fn new(tokens: Option<(Accepted, CookieSigner)>, public_origin: Option<String>) -> Self {
+        Self { tokens, public_origin }
     }
 
     /// Returns the cookie for who shows a token in a form; `None` if it is not accepted.
@@ -93,7 +95,7 @@ impl Access {
     }
 
     fn check(&self, headers: &HeaderMap) -> Result<Granted, Refusal> {
-        if !is_same_site(headers) {
+        if !is_same_site(headers, self.public_origin.as_deref()) {
             return Err(Refusal::OtherSite);
         }
         let Some((accepted, signer)) = &self.tokens else {
@@ -120,13 +122,15 @@ fn accepted_token(accepted: &Accepted, shown: &str) -> Option<TokenDigest> {
 }
 
 /// True if no browser says that a page of another site asks. Other programs send neither header.
-fn is_same_site(headers: &HeaderMap) -> bool {
+fn is_same_site(headers: &HeaderMap, public_origin: Option<&str>) -> bool {
     let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let is_own_origin = |origin: &str| {
         let own = text(&header::HOST).unwrap_or_default();
         // The observer or a proxy may end TLS.
         let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         authority.is_some_and(|authority| authority.eq_ignore_ascii_case(own))
+            // A proxy may ask by another name than browsers ask the proxy.
+            || public_origin.is_some_and(|public| origin.eq_ignore_ascii_case(public))
     };
     let is_from_here = |site: &str| matches!(site, "same-origin" | "none");
     text(&header::ORIGIN).is_none_or(is_own_origin)
@@ -182,6 +186,7 @@ pub(super) async fn add_headers(request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cookie::CookieScope;
     use super::*;
     use tokio::sync::watch;
 
@@ -190,7 +195,7 @@ mod tests {
         const TOKEN: &str = "0123456789abcdef0123456789abcdef";
         let digests = ["another", "", TOKEN].map(TokenDigest::of);
         let (sender, accepted) = watch::channel(digests.to_vec());
-        let access = Access::new(Some((accepted, CookieSigner::new(&[0; 32], false))));
+        let access = Access::new(Some((accepted, CookieSigner::new(&[0; 32], CookieScope::default()))), None);
         let right = format!("Bearer {TOKEN}");
         let check = |access: &Access, headers: &[(&'static str, &str)], expected: Result<(), Refusal>| {
             let headers = headers.iter().chain(&[("host", "127.0.0.1:8590")]);
@@ -224,7 +229,25 @@ mod tests {
             ("sec-fetch-site", "cross-site", Err(Refusal::OtherSite)),
         ] {
             check(&access, &[token, (name, value)], expected);
-            check(&Access::new(None), &[(name, value)], expected);
+            check(&Access::new(None, None), &[(name, value)], expected);
+        }
+        let behind_proxy = Access::new(None, Some("https://ops.example".into()));
+        for (origin, expected) in [
+            ("https://ops.example", Ok(())),
+            ("http://127.0.0.1:8590", Ok(())),
+            ("http://ops.example", Err(Refusal::OtherSite)),
+            ("https://ops.example:8443", Err(Refusal::OtherSite)),
+            ("https://ops.example.evil.example", Err(Refusal::OtherSite)),
+        ] {
+            check(&behind_proxy, &[("origin", origin)], expected);
+            let forwarded = [("x-forwarded-host", "ops.example"), ("x-forwarded-proto", "https")];
+            check(&behind_proxy, &[forwarded[0], forwarded[1], ("origin", origin)], expected);
+            let host = ("forwarded", "host=evil.example");
+            check(
+                &Access::new(None, None),
+                &[host, ("origin", "https://evil.example")],
+                Err(Refusal::OtherSite),
+            );
         }
         let cookie = access.cookie_for(TOKEN).unwrap();
         for wrong in ["wrong", "", " ", "another"] {
@@ -237,6 +260,6 @@ mod tests {
         sender.send_replace(vec![TokenDigest::of("another")]);
         check(&access, &[token], Err(Refusal::NoToken));
         check(&access, &[("cookie", &cookie)], Err(Refusal::NoToken));
-        check(&Access::new(None), &[], Ok(()));
+        check(&Access::new(None, None), &[], Ok(()));
     }
 }

@@ -22,8 +22,16 @@ pub(crate) struct CookieSigner {
     /// Browsers send a cookie to every port of a machine, and several observers may run there. So the name ends with a
     /// part that follows from the key.
     name: String,
-    /// True if browsers may send the cookie only over TLS.
-    is_secure: bool,
+    scope: CookieScope,
+}
+
+/// Where browsers send a cookie.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct CookieScope {
+    /// True if they may send it only over TLS.
+    pub(crate) is_secure: bool,
+    /// The path below which they send it, without a slash at its end.
+    pub(crate) path: String,
 }
 
 impl CookieSigner {
@@ -31,7 +39,7 @@ impl CookieSigner {
     ///
     /// # Errors
     /// Returns an error if the file cannot be used.
-    pub(crate) fn open(path: &Path, is_secure: bool) -> Result<Self> {
+    pub(crate) fn open(path: &Path, scope: CookieScope) -> Result<Self> {
         const WHAT: &str = "the key of cookies";
         let name = || format!("{WHAT} {}", path.display());
         if !path.exists() {
@@ -43,14 +51,14 @@ impl CookieSigner {
         let key = secret_file::read(WHAT, path)?;
         let key = key.trim();
         ensure!(key.len() >= KEY_SHORTEST, "{}: it is too short; remove it, and a new one is made", name());
-        Ok(Self::new(key.as_bytes(), is_secure))
+        Ok(Self::new(key.as_bytes(), scope))
     }
 
-    pub(super) fn new(key: &[u8], is_secure: bool) -> Self {
+    pub(super) fn new(key: &[u8], scope: CookieScope) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
         let tag = hmac::sign(&key, b"name of the cookie");
         let part: String = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-        Self { key, name: format!("orchestrate_session_{part}"), is_secure }
+        Self { key, name: format!("orchestrate_session_{part}"), scope }
     }
 
     /// Returns the value of the header `Set-Cookie` for who has shown a token. Scripts cannot read the cookie, and no page
@@ -58,10 +66,10 @@ impl CookieSigner {
     pub(super) fn set_cookie(&self, token: &TokenDigest, now: EpochSeconds) -> String {
         let end = now.0.saturating_add(LIFETIME_SECONDS);
         let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.key, &signed(token, end)));
-        let secure = if self.is_secure { "; Secure" } else { "" };
-        let name = &self.name;
+        let secure = if self.scope.is_secure { "; Secure" } else { "" };
+        let (name, path) = (&self.name, &self.scope.path);
         format!(
-            "{name}={end}.{signature}; Path=/; Max-Age={LIFETIME_SECONDS}; HttpOnly; SameSite=Strict{secure}"
+            "{name}={end}.{signature}; Path={path}/; Max-Age={LIFETIME_SECONDS}; HttpOnly; SameSite=Strict{secure}"
         )
     }
 
@@ -95,11 +103,18 @@ mod tests {
     #[test]
     fn a_cookie_is_valid_for_half_a_day_and_for_its_token() {
         let (token, other) = (TokenDigest::of("a"), TokenDigest::of("b"));
-        let (signer, elsewhere) = (CookieSigner::new(&[1; 32], false), CookieSigner::new(&[2; 32], true));
+        let (signer, elsewhere) = (
+            CookieSigner::new(&[1; 32], CookieScope::default()),
+            CookieSigner::new(&[2; 32], CookieScope { is_secure: true, path: "/fleet".into() }),
+        );
         let made = signer.set_cookie(&token, EpochSeconds(1000));
         let cookie = made.split(';').next().unwrap();
         assert!(made.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{made}");
-        assert!(elsewhere.set_cookie(&token, EpochSeconds(1000)).ends_with("; SameSite=Strict; Secure"));
+        let secure = elsewhere.set_cookie(&token, EpochSeconds(1000));
+        assert!(
+            secure.contains("; Path=/fleet/; ") && secure.ends_with("; SameSite=Strict; Secure"),
+            "{secure}"
+        );
         let check = |header: &str, accepted: &[TokenDigest], now: i64, expected: bool| {
             let found = signer.token(header, accepted, EpochSeconds(now));
             assert!(found == expected.then_some(token), "{header} at {now}");
@@ -131,7 +146,7 @@ mod tests {
     fn the_key_is_made_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cookie.key");
-        let open = || CookieSigner::open(&path, false);
+        let open = || CookieSigner::open(&path, CookieScope::default());
         let (first, second) = (open().unwrap(), open().unwrap());
         assert_eq!(first.name, second.name);
         std::fs::write(&path, "short").unwrap();

@@ -12,12 +12,13 @@ mod pages;
 mod parameters;
 mod past;
 mod past_moments;
+mod public_path;
 mod session;
 mod shared;
 mod stream;
 mod tls;
 
-pub(crate) use cookie::CookieSigner;
+pub(crate) use cookie::{CookieScope, CookieSigner};
 pub(crate) use tls::{Certificate, TlsListener};
 
 use crate::observed::SharedFleet;
@@ -34,6 +35,7 @@ use etcd_session::random_token;
 use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, Source, require_own_name};
 use past::show_past;
 use past_moments::PastMoments;
+use planning::settings::PublicUrl;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use shared::Shared;
@@ -50,7 +52,8 @@ const REST: u32 = 30;
 /// The largest body of a request: the form with the token.
 const BODY_MAX_BYTES: usize = 1024;
 /// The refusal of a request by a name that is not the server's.
-const FOREIGN_NAME: &str = "the Host header must be a local address, localhost, or one of http.names\n";
+const FOREIGN_NAME: &str =
+    "the Host header must be a local address, localhost, one of http.names, or that of http.public_url\n";
 
 /// Every route and its handler. `openapi.json` describes them.
 fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
@@ -75,6 +78,16 @@ fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
     ]
 }
 
+/// Where the server is.
+pub(crate) struct OwnPlace {
+    /// The address on which it listens.
+    pub(crate) address: IpAddr,
+    /// Names by which clients may ask.
+    pub(crate) names: Vec<String>,
+    /// Where people reach it through a proxy.
+    pub(crate) public_url: Option<PublicUrl>,
+}
+
 /// What the server shows.
 pub(crate) struct ShownData {
     pub(crate) fleet: Arc<SharedFleet>,
@@ -87,22 +100,28 @@ pub(crate) struct ShownData {
 /// this machine may look.
 pub(crate) async fn serve(
     source: impl Source,
-    (address, names): (IpAddr, Vec<String>),
+    own: OwnPlace,
     tokens: Option<(Accepted, CookieSigner)>,
     shown: ShownData,
     stop: watch::Receiver<bool>,
 ) {
-    let router = router(address, names, tokens, shown, stop.clone());
+    let router = router(own, tokens, shown, stop.clone());
     http_server::serve(source, LIMITS, |_| (), router, stop).await;
 }
 
 fn router(
-    address: IpAddr,
-    names: Vec<String>,
+    OwnPlace { address, mut names, public_url }: OwnPlace,
     tokens: Option<(Accepted, CookieSigner)>,
     ShownData { fleet, metrics, recording }: ShownData,
     stop: watch::Receiver<bool>,
 ) -> Router {
+    let (origin, path) = match public_url {
+        Some(PublicUrl { origin, host, path }) => {
+            names.push(host);
+            (Some(origin), path)
+        }
+        None => (None, String::new()),
+    };
     let own = OwnNames { address, names, refusal: (StatusCode::MISDIRECTED_REQUEST, FOREIGN_NAME) };
     let shown_metrics = Arc::new(metrics);
     let instance = random_token().to_string().into();
@@ -117,7 +136,7 @@ fn router(
         past: None,
     };
     let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
-    routes()
+    let router = routes()
         .into_iter()
         .chain(pages::routes())
         .fold(Router::new(), add)
@@ -125,11 +144,12 @@ fn router(
             (StatusCode::NOT_FOUND, "there is no such path; /v1/openapi.json lists them\n")
         })
         .layer(from_fn_with_state((moments, shared.clone()), show_past))
-        .layer(from_fn_with_state(Arc::new(Access::new(tokens)), require_access))
+        .layer(from_fn_with_state(Arc::new(Access::new(tokens, origin)), require_access))
         .layer(from_fn_with_state(Arc::new(own), require_own_name))
         .layer(from_fn(add_headers))
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
-        .with_state(shared)
+        .with_state(shared);
+    public_path::below(&path, router)
 }
 
 /// Shows all metrics in the format that the client accepts.

@@ -8,6 +8,7 @@ use super::shared::Shared;
 use crate::observed::Moment;
 use axum::Extension;
 use axum::extract::Query;
+use axum::http::{HeaderName, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
@@ -46,7 +47,12 @@ pub(super) async fn stream(
         let event = follower.next().await?;
         Some((Ok::<_, Infallible>(event), follower))
     });
-    Ok(Sse::new(events).into_response())
+    // Proxies such as nginx would keep events until they have enough of them.
+    let headers = [
+        (header::CACHE_CONTROL, "no-store, no-transform"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Sse::new(events)).into_response())
 }
 
 /// A client that follows the stream.
