@@ -197,7 +197,7 @@ async fn end_halt(failures: RolloutFailures, found: &KeySnapshot, store: &Store<
     }
     output::note_hosts(
         "the rollout is not halted any more; the failures of these hosts do not count any more",
-        { failed.iter().map(|(host, _)| host.as_str()) },
+        failed.iter().map(|(host, _)| host.as_str()),
     );
     Ok(())
 }

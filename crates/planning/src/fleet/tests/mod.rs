@@ -285,7 +285,7 @@ fn a_silent_host_is_lost_whatever_else_is_said_of_it() {
     // A script put the host on the roster, and its listing has ended while it is updated.
     let by_script = RosterEntry::of_script(&HostName::new("h").unwrap(), EpochSeconds(1));
     let by_script = ("/orchestrate/hosts/h".into(), codec::write(&by_script));
-    check(&[by_script, status("puppet", "success")], "running: not listed", Updating);
+    check(&[by_script, status("puppet", "success")], "running: not listed", FleetState::Updating);
     check(&[on_roster(), status("puppet", "failed")], "lost: neither live nor listed", Failing);
     check(&[reported(NOW, HostVerdict::Ok)], "lost: neither live nor listed", Failing);
     let garbage = ("/orchestrate/hosts/h".to_owned(), "?".to_owned());

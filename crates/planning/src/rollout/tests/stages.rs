@@ -60,7 +60,7 @@ impl Found {
     }
 
     /// The record that stands in the store.
-    fn stored(&self) -> RolloutRecord {
+    pub(super) fn stored(&self) -> RolloutRecord {
         let record = self.0.get(&Key::RolloutRecord(ORDER)).expect("a record");
         codec::read(&record.value).unwrap()
     }
