@@ -23,6 +23,8 @@ fn other_names_are_found_while_one_forwarder_works() {
         let mut command = Command::new("dnsmasq");
         command.args(["-k", "-C", "/dev/null", "--no-resolv", "--no-hosts", "--user=root"]);
         command.args(["--bind-interfaces", "--except-interface=lo0", "--edns-packet-max=1232"]);
+        // Two that start at once do not share a file of their numbers.
+        command.arg(format!("--pid-file={}", log(&format!("{address}.pid")).display()));
         command.arg(format!("--listen-address={address}")).args(rest);
         Running::start(&mut command, &log(address))
     };
