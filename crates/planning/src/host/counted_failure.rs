@@ -23,7 +23,9 @@ impl HostState {
 
     /// Takes a validation of the proven version into account.
     pub(super) fn count_validation(&mut self, result: ValidationResult, failure: Option<&Failure>, now: Now) {
-        let proven = self.proven_in.filter(|proven| now.boot < proven.until).map(|proven| proven.order);
+        // A reboot gives no more time to one whose time is over.
+        self.proven_in.take_if(|proven| now.boot >= proven.until);
+        let proven = self.proven_in.map(|proven| proven.order);
         // Nobody took the place of a host that keeps its claims.
         let counts_in = self.hold.as_ref().and_then(|hold| hold.counts_in).or(proven);
         match (result, counts_in) {
@@ -50,7 +52,8 @@ impl HostState {
             return;
         }
         if let Some(charge_for) = attempt.charge_for {
-            self.proven_in = Some(ProvenIn { order, until: now.boot.plus(charge_for.0) });
+            let until = now.boot.plus(charge_for.0);
+            self.proven_in = Some(ProvenIn { order, until, within: charge_for });
         }
         if let (Some(length), Some(deadline)) = (attempt.hold, attempt.deadline) {
             let within = Span(length.0 + deadline.within.0);

@@ -95,6 +95,8 @@ impl HostState {
         if let Some(known) = self.rollout_progress.as_mut().filter(|known| known.order <= order) {
             (known.order, known.has_ended) = (order, true);
         }
+        // What fails from now on is no fault of the version.
+        self.proven_in.take_if(|proven| proven.order <= order);
     }
 
     /// Takes a validation of the proven version into account, while the host keeps its claims.

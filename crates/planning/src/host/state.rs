@@ -14,8 +14,8 @@ use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
 use schema::records::{
-    BundleLink, Cause, DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep, ProgressState,
-    StatusRecord, StepDuration,
+    BundleLink, CHARGE_FOR, Cause, DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep,
+    ProgressState, StatusRecord, StepDuration,
 };
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
@@ -192,6 +192,13 @@ pub struct ProvenIn {
     pub order: InstructionOrder,
     /// Until when a failed validation counts, in this boot.
     pub until: BootMillis,
+    /// The time that it counts after the proof, or after a reboot.
+    #[serde(default = "usual_charge_for")]
+    pub within: Span,
+}
+
+fn usual_charge_for() -> Span {
+    CHARGE_FOR
 }
 
 /// How far a host got in a rollout.
@@ -448,8 +455,10 @@ impl HostState {
         self.validate_first =
             self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
         self.report_times.clear();
-        // Nobody knows how long the machine was off.
-        self.proven_in = None;
+        // Nobody knows how long the machine was off. If it does not work any more, the version may be at fault.
+        if let Some(proven) = &mut self.proven_in {
+            proven.until = boot().plus(proven.within.0);
+        }
         if let Some(hold) = &mut self.hold {
             hold.passes_since = None;
             hold.deadline.at = boot().plus(hold.deadline.within.0);

@@ -72,17 +72,14 @@ fn a_host_that_stops_working_counts_only_soon_after_its_proof() {
         world.pass(Duration::from_secs(61));
         let healed = counts.then_some((FailureKind::Withdrawal, true, true));
         assert_eq!((world.published.listing.clone(), counted(&world)), (Some(version("2")), healed));
-        // Nobody knows how long a machine was off.
+        // A reboot washes nothing away, and brings nothing back.
         world.state.rebooted("b9".into());
         world.fails("http", 2);
         world.pass(Duration::from_secs(61));
-        assert_eq!(counted(&world), healed);
-        // What counted before heals nevertheless.
-        if let Some(failure) = &mut world.state.counted_failure {
-            failure.failed.healed = false;
-        }
+        assert_eq!(counted(&world), expected, "{after} s after the proof, after a reboot");
         world.works("http");
         world.pass(Duration::from_secs(61));
+        assert_eq!(counted(&world), healed);
         // The next version is another matter.
         world.trigger("3");
         world.pass(Duration::from_secs(60));
@@ -141,4 +138,40 @@ fn an_attempt_that_succeeds_in_time_does_not_give_up() {
     world.works("packages");
     world.pass(Duration::from_secs(3600));
     assert_eq!((world.published.listing.clone(), world.verdict_str()), (Some(version("2")), "ok"));
+}
+
+#[test]
+fn a_reboot_after_the_proof_washes_no_failure_away() {
+    for has_ended in [false, true] {
+        let mut world = settled_at("1");
+        world.fails("packages", 75);
+        world.trigger("2");
+        world.settle();
+        budgeted(&mut world);
+        let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
+        world.works("packages");
+        world.pass(Duration::from_secs(16));
+        assert_eq!(world.published.listing, Some(version("2")));
+        let progress = HostProgress::of_agent(ProgressState::Proven, world.now.wall);
+        world.state.rollout_progress =
+            Some(RolloutProgress { order, progress, is_written: true, has_ended: false });
+        if has_ended {
+            world.record(Fact::RolloutEnded(order));
+        }
+        world.fails("http", 2);
+        world.reboot();
+        world.pass(Duration::from_secs(61));
+        let expected = (!has_ended).then_some((FailureKind::Withdrawal, false, true));
+        assert_eq!((world.published.listing.clone(), counted(&world)), (None, expected), "{has_ended}");
+        // Also if it had to be switched off and on again meanwhile.
+        world.state.counted_failure = None;
+        world.works("http");
+        world.pass(Duration::from_secs(61));
+        world.reboot();
+        world.pass(Duration::from_secs(61));
+        world.reboot();
+        world.fails("http", 2);
+        world.pass(Duration::from_secs(61));
+        assert_eq!(counted(&world), expected, "{has_ended}");
+    }
 }
