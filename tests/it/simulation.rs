@@ -31,6 +31,10 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
     (1_795_547_002_105_819, "the law missed that the only host with the version was installed again"),
     (1_795_633_956_000_117, "a restored store brought back the mark of a host that had seen the end"),
     (
+        1_795_886_668_000_213,
+        "the law counted an excused host of which a restored store did not know the proof",
+    ),
+    (
         1_795_886_068_001_175,
         "a host that worked started on the claims that its clone had taken, above the limit",
     ),

@@ -145,8 +145,9 @@ fn check_members(
         }
         let has_version = has_version(&host, (order, &record.version), (store, machines));
         let is_excused = store.entry(&Key::Excused(order, host.clone()).to_string()).is_some();
-        // These hosts count only when they are proven.
-        if !has_version && (is_excused || entry.create_revision >= written_at) {
+        // These hosts count only when the store knows that they are proven: a store that went back may not.
+        let is_known = || is_known_as_proven(&host, (order, &record.version), store);
+        if (is_excused || entry.create_revision >= written_at) && !(has_version && is_known()) {
             continue;
         }
         let is_chosen = stage == before && stage_before.hosts.contains(&host);
@@ -162,7 +163,23 @@ fn check_members(
     Ok((members, stage_before.rule.soak))
 }
 
-/// True if the host has the version, or had it when its agent ran last.
+/// True if the store says that a host has the version, or had it when its agent ran last.
+fn is_known_as_proven(
+    host: &HostName,
+    (order, version): (InstructionOrder, &Version),
+    store: &Store,
+) -> bool {
+    let entry = |key: Key| store.entry(&key.to_string()).map(|entry| entry.value);
+    let announced = entry(Key::Announced(host.clone())).and_then(|value| codec::read_version(&value).ok());
+    let progress = entry(Key::Progress(order, host.clone()));
+    let progress = progress.and_then(|value| codec::read::<HostProgress>(&value).ok());
+    let is_live = entry(Key::Live(host.clone())).is_some();
+    announced.as_ref() == Some(version)
+        || !is_live && progress.is_some_and(|progress| progress.state == ProgressState::Proven)
+}
+
+/// True if the host has the version, or had it when its agent ran last. `fall_laws` has what follows when it does not run
+/// any more.
 pub(crate) fn has_version(
     host: &HostName,
     (order, version): (InstructionOrder, &Version),
