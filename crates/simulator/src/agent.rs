@@ -159,6 +159,9 @@ impl Agent {
             Some(journal) if journal.boot_id != boot_id => {
                 let mut state = journal.clone();
                 state.rebooted(boot_id);
+                if let Some(mutation) = world.mutation {
+                    mutation.rebooted(&mut state);
+                }
                 (state, false)
             }
             Some(journal) => (journal.clone(), false),
@@ -495,8 +498,9 @@ impl Agent {
         });
         world.laws.step_begins(self.machine, &self.state.host, phase)?;
         let (host, now) = (self.machine, world.now);
+        let has_fallen = world.machines[host].fell_by(version.as_ref());
         let World { scenario, rng, .. } = world;
-        let (millis, end) = scenario.run_of(rng, (host, now), phase, version.as_ref());
+        let (millis, end) = scenario.run_of(rng, (host, now, has_fallen), phase, version.as_ref());
         let run = Run { phase, step: step.clone(), version, ends_with: end, end: None };
         let boot = world.machines[host].boot;
         world.machines[host].begin_run(run_id.clone(), run);

@@ -109,7 +109,10 @@ impl Agent {
                     self.end_due(world, 150_000..450_000);
                 }
             }
-            (EndWait::Reads, Answer::Read(found)) => {
+            (EndWait::Reads, Answer::Read(mut found)) => {
+                if let Some(mutation) = world.mutation {
+                    mutation.read(&mut found);
+                }
                 let ended = Ended { at: world.wall(), by: self.state.host.to_string() };
                 match end_task(order, &found, &ended) {
                     EndTask::Stop => return self.ended(world, order),

@@ -84,6 +84,8 @@ pub(crate) enum Event {
     AgentStarts { machine: usize },
     /// A machine starts.
     Boots { machine: usize },
+    /// The version of a machine switches it off for this time, if it still runs in this boot.
+    Falls { machine: usize, boot: u64, lasts: u64 },
     /// The connection of a machine works again.
     LinkHeals { machine: usize },
     /// The number of an event of the scenario.

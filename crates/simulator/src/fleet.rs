@@ -189,6 +189,7 @@ impl Fleet {
             Event::StepEnds { machine, boot, run } => {
                 let found = &mut self.world.machines[machine];
                 if found.boot == boot && found.is_on && found.end_run(&run) {
+                    self.world.let_fall(machine);
                     self.with_running_agent(machine, |agent, world| {
                         agent.take_ended_run(world);
                         agent.run(world)
@@ -203,6 +204,14 @@ impl Fleet {
                     self.world.machines[machine].boot(now);
                     let starts = self.world.rng.u64(500..5_000);
                     self.world.after(starts, Event::AgentStarts { machine });
+                }
+            }
+            Event::Falls { machine, boot, lasts } => {
+                let found = &self.world.machines[machine];
+                let heals_at = self.world.scenario.heals_at;
+                if found.is_on && found.boot == boot && self.world.now < heals_at {
+                    self.world.note(|| format!("-- the version of machine {machine} switches it off"));
+                    self.power_off(machine, lasts);
                 }
             }
             Event::LinkHeals { machine } => self.world.machines[machine].link.is_up = true,

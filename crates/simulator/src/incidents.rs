@@ -1,4 +1,4 @@
-//! What people and faults do to a simulated fleet.
+//! What people and faults do to a simulated fleet. This file is long because it has every incident.
 
 use crate::event::Event;
 use crate::fleet::{Fleet, LOOK_MILLIS, OPERATOR_MILLIS};
@@ -74,6 +74,7 @@ impl Fleet {
             let machine = &world.machines[number];
             world.laws.look(number, machine, can_write, world.now)?;
             world.laws.limits.look(&machine.host, goes_on, world.now)?;
+            world.falls.look((number, machine), can_write, &world.store, world.now)?;
         }
         world.after(LOOK_MILLIS, Event::LawsLook);
         Ok(())
@@ -146,6 +147,14 @@ impl Fleet {
                 let policy = RolloutPolicy { failure_budget, ..policy };
                 self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
             }
+            Incident::LimitShare(max, budget) => {
+                let (max, values) = (LimitSize::Percent(max), BTreeMap::new());
+                let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
+                let failure_budget = Some(LimitSize::Percent(budget));
+                let none = RolloutPolicy::default();
+                let policy = RolloutPolicy { limits: vec![limit], failure_budget, ..none };
+                self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
+            }
             Incident::SetStages(max, budget, seed) => {
                 let (max, values) = (LimitSize::Hosts(max), BTreeMap::new());
                 let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
@@ -160,6 +169,10 @@ impl Fleet {
             Incident::Excuse(machine) => self.excuse(machine),
             Incident::Resume => self.resume(),
             Incident::RollBack => self.roll_back(),
+            Incident::RollBackTo(number) => {
+                let version = self.world.scenario.versions[number].0.clone();
+                self.roll_back_to(&version);
+            }
             Incident::ReleaseClaims(machine) => self.release(machine),
             Incident::PowerOffHolder(lasts) => {
                 self.holder().into_iter().for_each(|machine| self.power_off(machine, lasts));
@@ -209,7 +222,10 @@ impl Fleet {
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
         let Some(instruction) = Instruction::find(&found) else { return };
         let order = instruction.order;
-        let found = store.read_all(&rollout::record_keys(order), &RECORD_RANGES);
+        let mut found = store.read_all(&rollout::record_keys(order), &RECORD_RANGES);
+        if let Some(mutation) = self.world.mutation {
+            mutation.read(&mut found);
+        }
         if governs(order, &found) && found.get(&Key::RolloutRecord(order)).is_none() {
             let record = resolve(&instruction, &found, self.world.wall());
             let rollouts = found.entries.keys().map(String::as_str);
@@ -240,6 +256,17 @@ impl Fleet {
         if let Some(good) = record.and_then(|record| record.good) {
             let act = self.act("rollout rollback");
             self.operate(operator::roll_back(&good, &found, &act));
+        }
+    }
+
+    /// Lets the fleet go back to a version, as `orchestrate rollout rollback --to` does.
+    fn roll_back_to(&mut self, version: &Version) {
+        let found = self.world.store.read_all(&[Key::Store, Key::CurrentVersion], &[Prefix::Rollouts]);
+        if Instruction::find(&found).is_some() {
+            let act = self.act("rollout rollback");
+            self.operate(operator::roll_back(version, &found, &act));
+            let delay = self.world.rng.u64(500..1_500);
+            self.world.after(delay, Event::OperatorResolves);
         }
     }
 
@@ -274,8 +301,9 @@ impl Fleet {
     fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.world.store.restore(&backup, self.world.now);
-        let World { laws, ends, stages, store, now, .. } = &mut self.world;
+        let World { laws, ends, stages, falls, store, now, .. } = &mut self.world;
         stages.restored();
+        falls.restored(store, *now);
         laws.restored(store, *now);
         ends.restored(store);
         self.world.check_leases();

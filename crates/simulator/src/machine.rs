@@ -89,6 +89,8 @@ pub(crate) struct Machine {
     pub(crate) last_delivery: u64,
     /// True if the agent of this machine is of a time in which there were no brakes.
     pub(crate) is_older: bool,
+    /// The version that makes this machine fall soon after it was proven, and the boot in which it was.
+    pub(crate) falls: Option<(Version, u64)>,
 }
 
 impl Machine {
@@ -108,7 +110,13 @@ impl Machine {
             watch: None,
             last_delivery: 0,
             is_older: false,
+            falls: None,
         }
+    }
+
+    /// True if the machine was started again since a version was proven that makes it fall.
+    pub(crate) fn fell_by(&self, version: Option<&Version>) -> bool {
+        self.falls.as_ref().is_some_and(|(of, boot)| Some(of) == version && *boot != self.boot)
     }
 
     pub(crate) fn boot_id(&self) -> String {

@@ -1,9 +1,13 @@
-//! Planted bugs: small changes of the transactions and plans that a fleet uses. The simulation must
-//! find each of them.
+//! Planted bugs: small changes of the transactions and plans that a fleet uses, of what hosts read of a rollout, and of
+//! what is left of their state after a reboot. The simulation must find each of them.
 
-use schema::keys::Key;
+use planning::host::HostState;
+use schema::codec;
+use schema::keys::{Key, Prefix};
 use schema::limit::CLAIM_NUMBERS;
 use schema::plan::{Action, Effect, Plan};
+use schema::records::{HostProgress, ProgressState, RolloutRecord, RosterEntry};
+use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::transaction::{Compare, Operation, Transaction};
 
@@ -14,6 +18,8 @@ pub struct Mutation {
     pub name: &'static str,
     transaction: fn(&mut Transaction),
     plan: fn(&mut Plan),
+    read: fn(&mut KeySnapshot),
+    rebooted: fn(&mut HostState),
 }
 
 impl std::fmt::Debug for Mutation {
@@ -22,12 +28,24 @@ impl std::fmt::Debug for Mutation {
     }
 }
 
+const fn nowhere(name: &'static str) -> Mutation {
+    Mutation { name, transaction: |_| {}, plan: |_| {}, read: |_| {}, rebooted: |_| {} }
+}
+
 const fn in_transaction(name: &'static str, transaction: fn(&mut Transaction)) -> Mutation {
-    Mutation { name, transaction, plan: |_| {} }
+    Mutation { transaction, ..nowhere(name) }
 }
 
 const fn in_plan(name: &'static str, plan: fn(&mut Plan)) -> Mutation {
-    Mutation { name, transaction: |_| {}, plan }
+    Mutation { plan, ..nowhere(name) }
+}
+
+const fn in_read(name: &'static str, read: fn(&mut KeySnapshot)) -> Mutation {
+    Mutation { read, ..nowhere(name) }
+}
+
+const fn after_reboot(name: &'static str, rebooted: fn(&mut HostState)) -> Mutation {
+    Mutation { rebooted, ..nowhere(name) }
 }
 
 impl Mutation {
@@ -188,6 +206,56 @@ impl Mutation {
         in_plan("a version whose proof is lost stays listed", |plan| {
             plan.actions.retain(|p| p.action != Action::Do(Effect::Withdraw));
         }),
+        in_transaction("a charge is healed by the next start", |t| {
+            let failed = t.operations.iter().find_map(|o| match o {
+                Operation::Put { key: Key::Progress(order, host), value, .. } if says_started(value) => {
+                    Some(Key::Failed(*order, host.clone()))
+                }
+                _ => None,
+            });
+            failed.into_iter().for_each(|failed| t.delete(failed));
+        }),
+        in_transaction("a frozen host keeps its ticket", |t| {
+            let starts = t.operations.iter().any(
+                |o| matches!(o, Operation::Put { key: Key::Progress(..), value, .. } if says_started(value)),
+            );
+            if !starts {
+                t.operations.retain(|o| !matches!(o, Operation::Delete(Key::Ticket(..))));
+            }
+        }),
+        in_transaction("every rollback goes back to a version that worked", |t| {
+            for operation in &mut t.operations {
+                if let Operation::Put { key: Key::RolloutRecord(_), value, .. } = operation
+                    && let Ok(record) = codec::read::<RolloutRecord>(value)
+                    && record.rollback
+                {
+                    let good = Some(record.version.clone());
+                    *value = codec::write(&RolloutRecord { good, ..record }).into_bytes();
+                }
+            }
+        }),
+        in_read("a percentage counts decommissioned hosts", |found| {
+            change(found, &Prefix::Hosts, |value| {
+                let roster = codec::read::<RosterEntry>(value).ok()?;
+                Some(codec::write(&RosterEntry { decommissioned: None, ..roster }))
+            });
+        }),
+        in_read("the share of a stage is doubled", |found| {
+            change(found, &Prefix::Rollouts, |value| {
+                let mut record = codec::read::<RolloutRecord>(value).ok()?;
+                for stage in &mut record.stages {
+                    stage.rule.share = stage.rule.share.map(|share| share * 2);
+                }
+                Some(codec::write(&record))
+            });
+        }),
+        in_read("a host that vanishes after its proof has the version", |found| {
+            change(found, &Prefix::Progress, |value| {
+                let progress = codec::read::<HostProgress>(value).ok()?;
+                Some(codec::write(&HostProgress { agent: false, ..progress }))
+            });
+        }),
+        after_reboot("a reboot washes the charge away", |state| state.proven_in = None),
     ];
 
     pub(crate) fn transaction(&self, transaction: &mut Transaction) {
@@ -197,6 +265,28 @@ impl Mutation {
     pub(crate) fn plan(&self, plan: &mut Plan) {
         (self.plan)(plan);
     }
+
+    pub(crate) fn read(&self, found: &mut KeySnapshot) {
+        (self.read)(found);
+    }
+
+    pub(crate) fn rebooted(&self, state: &mut HostState) {
+        (self.rebooted)(state);
+    }
+}
+
+/// Replaces the values below a prefix by what `new` returns for them.
+fn change(found: &mut KeySnapshot, range: &Prefix, new: impl Fn(&[u8]) -> Option<String>) {
+    let range = range.to_string();
+    for (_, entry) in found.entries.iter_mut().filter(|(key, _)| key.starts_with(&range)) {
+        if let Some(value) = new(&entry.value) {
+            entry.value = value.into_bytes();
+        }
+    }
+}
+
+fn says_started(progress: &[u8]) -> bool {
+    codec::read::<HostProgress>(progress).is_ok_and(|progress| progress.state == ProgressState::Started)
 }
 
 /// True for the transaction by which hosts halt a rollout and go back.

@@ -87,7 +87,10 @@ impl Agent {
         let Some(instruction) = self.instruction() else { return Ok(()) };
         let order = instruction.order;
         match (task, answer) {
-            (RolloutTask::Reads, Answer::Read(found)) => {
+            (RolloutTask::Reads, Answer::Read(mut found)) => {
+                if let Some(mutation) = world.mutation {
+                    mutation.read(&mut found);
+                }
                 let now = world.clock(self.machine);
                 let view = RolloutView::new(&self.state.host, (order, &instruction.version), &found, now);
                 let since = *self.lacks_record_since.get_or_insert(world.now);
@@ -137,7 +140,10 @@ impl Agent {
             (RolloutTask::BeginsRecord, Answer::Committed(committed, _)) if committed.applied => {
                 self.read_roster(world, order);
             }
-            (RolloutTask::ReadsRoster, Answer::Read(found)) => {
+            (RolloutTask::ReadsRoster, Answer::Read(mut found)) => {
+                if let Some(mutation) = world.mutation {
+                    mutation.read(&mut found);
+                }
                 let record = resolve(&instruction, &found, world.wall());
                 let rollouts = found.entries.keys().map(String::as_str);
                 let transaction = write_record(order, &record, &found, rollouts);

@@ -1,4 +1,5 @@
-//! What happens to a fleet, drawn from a seed.
+//! What happens to a fleet, drawn from a seed. This file is long because all draws stand together: a seed means the same
+//! fleet as long as none of them changes.
 
 use crate::agent_policy::drawn_policy;
 use crate::script::{NetworkFaults, Script, Wrong};
@@ -21,6 +22,10 @@ pub(crate) enum Quality {
     NotYetUntil(StepPhase, u64),
     /// Each run of a step fails with this percentage.
     Flaky(u64),
+    /// So long after its proof it switches its machine off.
+    Kills(u64),
+    /// So long after its proof its machine starts again, and validation fails from then on.
+    Reboots(u64),
 }
 
 /// What is wrong with a version of a script, and the machines on which it is; on all if there is none.
@@ -68,6 +73,8 @@ pub(crate) enum Incident {
     /// An operator writes a policy with a limit for the fleet, how many hosts may fail, and whether the fleet goes
     /// back then.
     LimitFailures(u32, u32, bool),
+    /// An operator writes a policy with a limit for the fleet and how many hosts may fail, as percentages.
+    LimitShare(u32, u32),
     /// An operator writes a policy with a limit for the fleet, how many hosts may fail, and stages, drawn from this
     /// seed.
     SetStages(u32, u32, u64),
@@ -77,6 +84,8 @@ pub(crate) enum Incident {
     Resume,
     /// An operator lets the fleet go back to the last version that worked.
     RollBack,
+    /// An operator lets the fleet go back to the version of this number, whether it worked or not.
+    RollBackTo(usize),
     /// An operator releases the claims of a host.
     ReleaseClaims(usize),
     /// A machine whose host holds claims is off for this time.
@@ -123,6 +132,12 @@ const MINUTE: u64 = 60_000;
 /// Makes other numbers of a seed.
 const ROSTER: u64 = 0x524f_5354_4552;
 const STAGES: u64 = 0x5354_4147_4553;
+const SHARES: u64 = 0x0053_4841_5245;
+const FALLS: u64 = 0x0046_414c_4c53;
+
+/// How long a machine is off that its version has switched off, and how long one that starts again.
+const KILLED_FOR: u64 = 24 * 60 * MINUTE;
+const REBOOTS_FOR: u64 = 5_000;
 
 impl Scenario {
     /// Returns the scenario of a seed.
@@ -182,6 +197,14 @@ impl Scenario {
         let mut stage_rng = fastrand::Rng::with_seed(seed ^ STAGES);
         if stage_rng.u32(0..4) == 0 {
             scenario.add_stages(&mut stage_rng);
+        }
+        let mut fall_rng = fastrand::Rng::with_seed(seed ^ FALLS);
+        if fall_rng.u32(0..6) == 0 {
+            scenario.add_falls(&mut fall_rng);
+        }
+        let mut share_rng = fastrand::Rng::with_seed(seed ^ SHARES);
+        if share_rng.u32(0..12) == 0 {
+            scenario.add_shares(&mut share_rng);
         }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
@@ -300,6 +323,72 @@ impl Scenario {
         self.incidents.push((rng.u64(begin..self.heals_at), other));
     }
 
+    /// A limit and a failure budget are percentages of a fleet of which a host was decommissioned, and mostly another
+    /// one is frozen while it waits.
+    fn add_shares(&mut self, rng: &mut fastrand::Rng) {
+        let gone = rng.usize(0..self.hosts);
+        self.incidents.push((rng.u64(0..MINUTE), Incident::Decommission(gone, self.heals_at)));
+        let policy = Incident::LimitShare(rng.u32(20..100), rng.u32(0..60));
+        self.incidents.push((rng.u64(MINUTE..MINUTE + MINUTE / 2), policy));
+        let trigger = rng.u64(2 * MINUTE..3 * MINUTE);
+        self.incidents.push((trigger, Incident::Trigger(rng.usize(0..self.versions.len()))));
+        if rng.u32(0..3) > 0 {
+            let frozen = Incident::Freeze(3, rng.usize(0..self.hosts), None);
+            self.incidents.push((trigger + rng.u64(0..2 * MINUTE), frozen));
+        }
+    }
+
+    /// A version is triggered under a failure budget, mostly in stages, that works until some time after its proof: then
+    /// it switches its machine off, or does not work any more after a restart.
+    fn add_falls(&mut self, rng: &mut fastrand::Rng) {
+        let begin = rng.u64(MINUTE..2 * MINUTE);
+        let (max, budget) = (rng.u32(1..4), rng.u32(0..3));
+        let policy = match rng.u32(0..3) {
+            0 => Incident::LimitFailures(max, budget, rng.bool()),
+            _ => Incident::SetStages(max, budget, rng.u64(..)),
+        };
+        self.incidents.push((begin, policy));
+        let after = rng.u64(1_000..2 * MINUTE);
+        let falls = if rng.bool() { Quality::Kills(after) } else { Quality::Reboots(after) };
+        self.versions.push((version(self.versions.len() + 1), falls));
+        let trigger = begin + rng.u64(0..MINUTE);
+        self.incidents.push((trigger, Incident::Trigger(self.versions.len() - 1)));
+        let host = rng.usize(0..self.hosts);
+        for _ in 0..rng.u32(0..3) {
+            let at = rng.u64(trigger..trigger.max(self.heals_at) + 1);
+            let incident = match rng.u32(0..5) {
+                0 => Incident::Resume,
+                4 => Incident::RollBackTo(rng.usize(0..self.versions.len())),
+                1 => Incident::Excuse(host),
+                2 => Incident::Trigger(rng.usize(0..self.versions.len())),
+                _ => Incident::PowerOff(host, rng.u64(MINUTE..10 * MINUTE)),
+            };
+            self.incidents.push((at, incident));
+        }
+    }
+
+    /// Returns how long after its proof a version makes its machine fall, and how long the machine is off then.
+    pub(crate) fn falls(&self, machine: usize, version: &Version) -> Option<(u64, u64)> {
+        let quality = match &self.flaws {
+            Some(flaws) => {
+                let flaw = flaws.get(version);
+                let flaw =
+                    flaw.filter(|flaw| flaw.machines.is_empty() || flaw.machines.contains(&machine))?;
+                match flaw.what {
+                    Wrong::Kills(after) => Quality::Kills(after),
+                    Wrong::Reboots(after) => Quality::Reboots(after),
+                    _ => return None,
+                }
+            }
+            None => self.versions.iter().find(|(of, _)| of == version)?.1,
+        };
+        match quality {
+            Quality::Kills(after) => Some((after, KILLED_FOR)),
+            Quality::Reboots(after) => Some((after, REBOOTS_FOR)),
+            _ => None,
+        }
+    }
+
     /// A version that fails on every host is triggered under a failure budget, and mostly another one later.
     fn add_failures(&mut self, rng: &mut fastrand::Rng) {
         let begin = rng.u64(MINUTE..2 * MINUTE);
@@ -339,7 +428,7 @@ impl Scenario {
     pub(crate) fn run_of(
         &self,
         rng: &mut fastrand::Rng,
-        (host, now): (usize, u64),
+        (host, now, has_fallen): (usize, u64, bool),
         phase: StepPhase,
         version: Option<&Version>,
     ) -> (u64, StepEnd) {
@@ -350,6 +439,7 @@ impl Scenario {
                 Some(Wrong::Fails(of)) if of == phase => 1,
                 Some(Wrong::NotYet(of)) if of == phase => 75,
                 Some(Wrong::BreaksAt(at)) if phase == StepPhase::Validate && now >= self.began + at => 1,
+                Some(Wrong::Reboots(_)) if phase == StepPhase::Validate && has_fallen => 1,
                 _ => 0,
             };
             return (self.step_millis, StepEnd::Exited { code });
@@ -363,6 +453,7 @@ impl Scenario {
                 end(1)
             }
             Some(Quality::BreaksAt(at)) if phase == StepPhase::Validate && now >= at => end(1),
+            Some(Quality::Reboots(_)) if phase == StepPhase::Validate && has_fallen => end(1),
             Some(Quality::NotYetUntil(of, at)) if of == phase && now < at => end(75),
             Some(Quality::Flaky(percent)) if rng.u64(0..100) < percent => end(1),
             _ => end(0),

@@ -137,6 +137,10 @@ pub enum Wrong {
     NotYet(StepPhase),
     /// Validation fails from this time on.
     BreaksAt(u64),
+    /// The machine is switched off so long after its proof, for ever.
+    Kills(u64),
+    /// The machine starts again so long after its proof, and validation fails from then on.
+    Reboots(u64),
 }
 
 /// What a person or a fault does.

@@ -2,10 +2,12 @@
 
 use crate::end_laws::EndLaws;
 use crate::event::{Answer, Call, Event, Sender, Task};
+use crate::fall_laws::FallLaws;
 use crate::history::Notes;
 use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
+use crate::record_laws::check_records;
 use crate::scenario::Scenario;
 use crate::stage_laws::StageLaws;
 use crate::store::{Change, Committed, Store};
@@ -33,6 +35,7 @@ pub(crate) struct World {
     pub(crate) laws: Laws,
     pub(crate) ends: EndLaws,
     pub(crate) stages: StageLaws,
+    pub(crate) falls: FallLaws,
     pub(crate) mutation: Option<&'static Mutation>,
     pub(crate) watching: Watching,
     /// What happened, if the fleet is that of a script.
@@ -62,6 +65,7 @@ impl World {
             laws: Laws::default(),
             ends: EndLaws::default(),
             stages: StageLaws::default(),
+            falls: FallLaws::default(),
             mutation,
             watching: Watching::default(),
             notes: None,
@@ -163,6 +167,20 @@ impl World {
         sender
     }
 
+    /// A step of a machine has ended: its version may make it fall soon, if it was proven by that.
+    pub(crate) fn let_fall(&mut self, machine: usize) {
+        let found = &self.machines[machine];
+        let Some(version) = found.truth.proven.clone() else { return };
+        if found.falls.as_ref().is_some_and(|(of, _)| *of == version) {
+            return;
+        }
+        if let Some((after, lasts)) = self.scenario.falls(machine, &version) {
+            let boot = found.boot;
+            self.machines[machine].falls = Some((version, boot));
+            self.after(after, Event::Falls { machine, boot, lasts });
+        }
+    }
+
     fn latency(&mut self) -> u64 {
         if self.chance(self.scenario.network.is_slow) { self.rng.u64(100..2_000) } else { self.rng.u64(1..8) }
     }
@@ -262,6 +280,8 @@ impl World {
         self.laws.note(changes, writer, &self.machines, self.now)?;
         self.ends.note(changes, writer, (&self.store, &self.machines))?;
         self.stages.note(changes, (&self.store, &self.machines), self.now)?;
+        check_records(changes, writer, &self.store)?;
+        self.falls.note(changes, writer, (&self.store, &self.machines), self.now)?;
         if let Some(notes) = &mut self.notes {
             notes.note(changes, writer, &self.machines, self.now);
         }

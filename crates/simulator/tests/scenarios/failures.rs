@@ -1,8 +1,12 @@
 //! Failures: how far a bad version gets.
 
-use crate::{MINUTE, SECOND, flawed, run, script, shown, started, starts, time_of, times, trigger, version};
+use crate::{
+    MINUTE, SECOND, first_start, flawed, run, script, shown, started, starts, time_of, times, trigger,
+    version,
+};
+use schema::records::FailureKind;
 use schema::steps::StepPhase;
-use simulator::{FleetFact, History, Script, Wrong};
+use simulator::{Act, FleetFact, History, Script, Wrong};
 
 fn bad() -> (schema::names::Version, simulator::Flaw) {
     flawed("bad", Wrong::Fails(StepPhase::Apply))
@@ -66,4 +70,69 @@ fn a_fleet_goes_back_by_itself_where_the_policy_says_so() {
 fn number_in(text: &str) -> usize {
     let number = text.split(' ').find_map(|word| word.parse().ok());
     number.unwrap_or_else(|| panic!("no number: {text}"))
+}
+
+/// A fleet of which the version makes every machine fall some time after its proof.
+fn falling(what: Wrong, rules: &str) -> Script {
+    let flaws = [flawed("falls", what)].into();
+    let script = script(8, &format!("failure_budget = 0\n{rules}"), vec![trigger(0, "falls")]);
+    Script { flaws, lasts: 60 * MINUTE, ..script }
+}
+
+const ONE_AT_A_TIME: &str = "[[limit]]\nby = \"fleet\"\nmax = 1\n";
+
+#[test]
+fn a_canary_that_dies_after_its_proof_keeps_the_fleet_whole() {
+    let rules = format!("{ONE_AT_A_TIME}[[stage]]\nname = \"canary\"\ncount = 1\nsoak = \"1m\"\n");
+    let history = run(&falling(Wrong::Kills(20 * SECOND), &rules));
+    let disturbed = started(&history, &version("falls"));
+    assert_eq!(disturbed.len(), 1, "{}", shown(&history));
+    for host in disturbed {
+        time_of(&history, &FleetFact::Proven(host.clone(), version("falls")));
+        let lost = time_of(&history, &FleetFact::Failed(host, FailureKind::Lost));
+        assert!(lost >= 10 * MINUTE, "{}", shown(&history));
+    }
+    assert_eq!(history.time_of(&FleetFact::StageOpened(1)), None);
+    assert_eq!(history.summary.halts, 1);
+}
+
+#[test]
+fn a_version_that_kills_within_the_hold_reaches_no_more_hosts_than_one_that_fails_at_once() {
+    let history = run(&falling(Wrong::Kills(20 * SECOND), &format!("hold = \"1m\"\n{ONE_AT_A_TIME}")));
+    assert_eq!(started(&history, &version("falls")).len(), 1, "{}", shown(&history));
+    assert_eq!(history.summary.halts, 1);
+}
+
+#[test]
+fn a_version_that_kills_later_is_halted_when_the_first_host_counts() {
+    // Each host that looks for lost ones dies soon, too; the next one goes on with the marks that it left.
+    let falling = falling(Wrong::Kills(20 * SECOND), &format!("lost_after = \"1m\"\n{ONE_AT_A_TIME}"));
+    let history = run(&Script { hosts: Script::of_hosts(40).hosts, ..falling });
+    let disturbed = started(&history, &version("falls")).len();
+    assert!((2..40).contains(&disturbed), "{}", shown(&history));
+    assert_eq!(history.summary.halts, 1, "{}", shown(&history));
+    assert_eq!(history.time_of(&FleetFact::Ended), None);
+}
+
+#[test]
+fn a_version_that_breaks_by_a_reboot_halts_the_rollout() {
+    let history = run(&falling(Wrong::Reboots(5 * SECOND), ONE_AT_A_TIME));
+    let disturbed = started(&history, &version("falls")).len();
+    assert!((1..=3).contains(&disturbed), "{}", shown(&history));
+    let failed = |fact: &FleetFact| matches!(fact, FleetFact::Failed(_, FailureKind::Withdrawal));
+    assert!(!times(&history, failed).is_empty(), "{}", shown(&history));
+    assert_eq!(history.summary.halts, 1);
+}
+
+#[test]
+fn a_host_that_is_away_for_a_while_after_its_proof_is_waited_for() {
+    let first = script(8, &format!("failure_budget = 0\n{ONE_AT_A_TIME}"), vec![trigger(0, "good")]);
+    let (at, away) = first_start(&first);
+    let mut acts = first.acts.clone();
+    acts.push((at + MINUTE, Act::PowerOff(away.clone(), 8 * MINUTE)));
+    let history = run(&Script { acts, ..first });
+    assert!(time_of(&history, &FleetFact::Proven(away, version("good"))) < at + MINUTE);
+    assert!(time_of(&history, &FleetFact::Ended) > at + 9 * MINUTE, "{}", shown(&history));
+    assert_eq!(history.hosts_at(&version("good")), 8);
+    assert_eq!(history.summary.halts, 0, "{}", shown(&history));
 }
