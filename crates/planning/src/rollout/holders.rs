@@ -114,9 +114,7 @@ impl Holders {
         let vanished = self.vanished(found).filter(|host| !is_moved(host));
         moved.chain(vanished.filter_map(|host| self.task(host, found, by))).collect()
     }
-}
 
-impl Holders {
     /// Returns what is to be done about a host whose agent does not run.
     fn task(&self, host: &HostName, found: &KeySnapshot, by: &(String, EpochSeconds)) -> Option<HolderTask> {
         let claims = FoundClaims::read(host, found).claims;

@@ -1,4 +1,5 @@
-//! Limits and freezes: when a host takes, keeps and gives back claims.
+//! Limits and freezes: when a host takes, keeps and gives back claims. This file is long because each case needs a host in
+//! the middle of something.
 
 use super::*;
 use crate::rollout::RolloutView;

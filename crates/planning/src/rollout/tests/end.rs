@@ -1,4 +1,5 @@
-//! The end of a rollout, the version to go back to, and rollbacks by hosts.
+//! The end of a rollout, the version to go back to, and rollbacks by hosts. This file is long because all of these tests
+//! make the same two hosts.
 
 use super::stages::with_canary;
 use super::*;
