@@ -46,6 +46,8 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// Bytes of changes that may wait for a feed that sends nothing. Then everything is read again.
 const PENDING_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// What is said of a store that went back.
+const WENT_BACK: &str = "the store went back to an earlier state, and no operator has accepted it: `orchestrate store accept --version V`";
 /// Events that are taken together.
 const EVENTS_TOGETHER: usize = 256;
 
@@ -70,6 +72,7 @@ pub(crate) async fn follow(
         probe_problem: None,
         confirming: Some(Duration::ZERO),
         identity: None,
+        doubted: None,
         feeds: Vec::new(),
         history: 0,
         freshness: Freshness::default(),
@@ -124,6 +127,8 @@ struct Follower {
     probe_problem: Option<String>,
     /// The lineage and the epoch of the store in the present snapshot.
     identity: Option<(Token, u64)>,
+    /// The identity that the store had before it went back, until an operator has accepted it.
+    doubted: Option<(Token, u64)>,
     /// The number of the history of the store since the start.
     history: u64,
     /// What is known of the present history before its first snapshot is complete.
@@ -211,7 +216,24 @@ impl Follower {
             "the store went back to an earlier revision: it was restored; everything is read again"
         );
         self.session.begin_history(revision, raft_term);
+        self.doubt(self.identity.clone());
         self.read_again();
+    }
+
+    /// Notes that the store went back since it had this identity: what it says was true when its backup was made. A store
+    /// without an identity has no agents and nothing by which an operator could accept it.
+    fn doubt(&mut self, before: Option<(Token, u64)>) {
+        self.doubted = self.doubted.take().or(before);
+        self.fleet.set_doubt(self.doubted.as_ref().map(|_| WENT_BACK.to_owned()));
+    }
+
+    /// Ends the doubt if an operator has accepted the store, or if it is another one.
+    fn settle_doubt(&mut self) {
+        let (Some((lineage, epoch)), Some(found)) = (&self.doubted, &self.identity) else { return };
+        if found.0 != *lineage || found.1 > *epoch {
+            self.doubted = None;
+            self.fleet.set_doubt(None);
+        }
     }
 
     /// Reads everything again. What was known is shown, ever older, until the first new snapshot is complete.
@@ -303,6 +325,7 @@ impl Follower {
                 recorder.tell(advance, assembly.snapshot(), self.identity.as_ref());
             }
             let observed = Observed::new(assembly);
+            self.settle_doubt();
             self.fleet.change(|shown| *shown = Some(observed));
             (self.fresh_at, self.deadlocks_at) = (None, Instant::now());
         } else {
@@ -322,6 +345,13 @@ impl Follower {
                     recorder.note_other_history("the identity of the store changed");
                 }
                 self.session.begin_history(reached, 0);
+                let went_back = match (&before, &self.identity) {
+                    (Some((lineage, epoch)), Some(found)) => found.0 == *lineage && found.1 < *epoch,
+                    _ => true,
+                };
+                if went_back {
+                    self.doubt(before);
+                }
                 return self.read_again();
             }
             if before.is_none()

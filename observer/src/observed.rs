@@ -102,6 +102,8 @@ pub(crate) struct SharedFleet {
     lineage: watch::Sender<Option<Token>>,
     /// Why the store cannot be followed.
     problem: watch::Sender<Option<String>>,
+    /// Why what the store says may not be the present.
+    doubt: watch::Sender<Option<String>>,
     /// The alarms of the store; `None` if they are not known.
     alarms: watch::Sender<Option<Vec<String>>>,
     incidents: watch::Sender<Option<FoundIncidents>>,
@@ -139,6 +141,16 @@ impl SharedFleet {
     /// Returns the lineage of the store; `None` if it is not known.
     pub(crate) fn lineage(&self) -> Option<Token> {
         self.lineage.borrow().clone()
+    }
+
+    /// Returns why what the store says may not be the present: it went back, and no operator has accepted it.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        self.doubt.borrow().clone()
+    }
+
+    /// Notes why what the store says may not be the present, or that it is.
+    pub(crate) fn set_doubt(&self, doubt: Option<String>) {
+        self.doubt.send_replace(doubt);
     }
 
     /// Returns the alarms of the store; `None` if they are not known.

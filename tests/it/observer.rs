@@ -202,6 +202,44 @@ fn a_restored_store_is_read_again_from_its_beginning() {
     observer.wait_for("/v1/status", "it follows the restored store", shows("5"));
 }
 
+/// What a restored store says was true when its backup was made, also while it answers.
+#[test]
+fn a_restored_store_is_not_shown_as_the_present_until_it_is_accepted() {
+    let mut etcd = Etcd::single_real();
+    let store = etcd.store();
+    let operator = Host::new("operator", &etcd.endpoints());
+    std::fs::create_dir_all(operator.state()).expect("a directory");
+    let accept = || operator.command(&["store", "accept", "--version", "1"], "").code;
+    assert_eq!(accept(), 0);
+    let claim = r#"{"instance":"0123456789abcdef","machine_id":"m","boot_id":"b"}"#;
+    for (key, value) in [
+        ("/orchestrate/hosts/h1", r#"{"format":1,"since":1}"#),
+        ("/orchestrate/live/h1", claim),
+        ("/orchestrate/announced/h1", "1"),
+        ("/running_version/1/h1", "1"),
+    ] {
+        store.put(key, value);
+    }
+    let observer = Observer::of(&etcd.endpoints());
+    observer.wait_for_health("fresh");
+    let snapshot = etcd.save_snapshot();
+    for number in 0..20 {
+        store.put("/other", &number.to_string());
+    }
+    observer
+        .wait_for("/v1/status", "it follows", |shown| shown["revision"].as_i64() == Some(store.revision()));
+    assert_eq!(operator.command(&["hosts"], "").code, 0);
+    etcd.restore_snapshot(&snapshot);
+    let health = observer.wait_for_health("stale");
+    assert!(health.to_string().contains("the store went back"), "{health}");
+    observer.wait_for("/v1/status", "the restored store is read", |shown| shown["fleet"] == "unknown");
+    assert_eq!(operator.command(&["hosts"], "").code, 2, "as the command says");
+    let page = observer.get("/").body;
+    assert!(page.contains("Unknown: the store went back"), "{page}");
+    assert_eq!(accept(), 0);
+    observer.wait_for_health("fresh");
+}
+
 /// While the observer does not run, the store is restored and goes on beyond the revision that the observer knows. Only the
 /// identity that `store accept` writes shows that.
 #[test]

@@ -76,7 +76,7 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
         true => rollout_status::outlook(revision, store).await?,
         false => None,
     };
-    Ok(StatusParts { alarms: None, silent, maintenance, failures, outlook })
+    Ok(StatusParts { alarms: None, doubt: None, silent, maintenance, failures, outlook })
 }
 
 /// Lists the unaccounted hosts.

@@ -24,12 +24,13 @@ type Answer = Result<Response, ErrorResponse>;
 /// The state of the fleet.
 pub(super) async fn status(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let alarms = shared.fleet.alarms();
+    let (alarms, doubt) = (shared.fleet.alarms(), shared.fleet.doubt());
+    let question = format!("status {alarms:?} {doubt:?}");
     let view = move |seen: Seen<'_>| {
-        let parts = StatusParts::of(seen.found(), alarms, seen.now);
+        let parts = StatusParts { doubt, ..StatusParts::of(seen.found(), alarms, seen.now) };
         Ok(StatusView::new(seen.fleet(), parts, seen.revision()))
     };
-    shared.answer("status".into(), view).await
+    shared.answer(question, view).await
 }
 
 /// What failed, by host and by cause.

@@ -34,8 +34,11 @@ pub(super) struct HealthView {
     pub(super) age_seconds: Option<f64>,
     /// The revision of the store that is shown.
     pub(super) revision: Option<i64>,
-    /// Why the store cannot be read.
+    /// Why the store cannot be read, or why what it says may not be the present.
     pub(super) problem: Option<String>,
+    /// True if the store answers, but went back.
+    #[serde(skip)]
+    went_back: bool,
     /// The version of the observer.
     observer_version: &'static str,
 }
@@ -50,6 +53,7 @@ impl HealthView {
     pub(super) fn sentence(&self) -> String {
         let problem = self.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         match (self.state, self.age_seconds) {
+            _ if self.went_back => format!("STALE{problem}"),
             (Freshness::Stale, Some(age)) => {
                 format!("STALE {}: the store is away{problem}", rough(Duration::from_secs_f64(age).as_secs()))
             }
@@ -73,7 +77,9 @@ pub(super) async fn health(
 /// Returns how fresh what is shown at a moment is.
 pub(super) fn health_of(fleet: &SharedFleet, moment: Moment) -> HealthView {
     let age = moment.fresh_at.map(|at| at.elapsed());
+    let doubt = fleet.doubt();
     let state = match age {
+        _ if doubt.is_some() => Freshness::Stale,
         Some(age) if age <= STALE_AFTER => Freshness::Fresh,
         Some(_) => Freshness::Stale,
         None => Freshness::Starting,
@@ -83,7 +89,8 @@ pub(super) fn health_of(fleet: &SharedFleet, moment: Moment) -> HealthView {
         // Milliseconds are exact enough, and a reader sees them at once.
         age_seconds: age.map(|age| age.as_secs_f64()).map(|seconds| (seconds * 1000.0).round() / 1000.0),
         revision: Some(moment.revision).filter(|revision| *revision > 0),
-        problem: fleet.problem(),
+        went_back: doubt.is_some(),
+        problem: doubt.or_else(|| fleet.problem()),
         observer_version: env!("CARGO_PKG_VERSION"),
     }
 }

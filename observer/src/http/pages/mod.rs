@@ -84,13 +84,13 @@ pub(super) fn refusal(shared: Shared, refusal: ErrorResponse, choices: Vec<(Stri
 
 async fn now_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let wanted = Grouping::read(&parameters);
-    let alarms = shared.fleet.alarms();
+    let (alarms, doubt) = (shared.fleet.alarms(), shared.fleet.doubt());
     let incidents = shared.fleet.incidents().map(|found| found.open).unwrap_or_default();
     // Incidents open and close without the store.
     let open: Vec<_> = incidents.iter().map(|found| (&found.incident.incident_id, found.flapping)).collect();
-    let question = format!("now {parameters:?} {open:?}");
+    let question = format!("now {parameters:?} {open:?} {alarms:?} {doubt:?}");
     show(&shared, View::new("/", "Now"), (question, wanted), move |seen, wanted| {
-        Ok(NowPage::new(seen, (alarms, &incidents), &wanted))
+        Ok(NowPage::new(seen, (alarms, doubt, &incidents), &wanted))
     })
     .await
 }

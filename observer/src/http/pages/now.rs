@@ -65,14 +65,14 @@ struct RolloutLine {
 }
 
 impl NowPage {
-    /// Returns the page. `alarms` are those of the store.
+    /// Returns the page. `alarms` are those of the store, and `doubt` says why it may not say the present.
     pub(super) fn new(
         seen: &Seen<'_>,
-        (alarms, incidents): (Option<Vec<String>>, &[OpenIncident]),
+        (alarms, doubt, incidents): (Option<Vec<String>>, Option<String>, &[OpenIncident]),
         Grouping { by, fill }: &Grouping,
     ) -> Self {
         let (fleet, revision) = (seen.fleet(), seen.revision());
-        let parts = StatusParts::of(seen.found(), alarms, seen.now);
+        let parts = StatusParts { doubt, ..StatusParts::of(seen.found(), alarms, seen.now) };
         let status = StatusView::new(fleet, parts, revision);
         let hosts = HostsView::new(fleet, false, revision).hosts;
         let mut groups = groups(&hosts, by);

@@ -27,6 +27,8 @@ use std::fmt;
 pub struct StatusParts {
     /// Alarms of the store, if they are known.
     pub alarms: Option<Vec<String>>,
+    /// Why what the store says may not be the present.
+    pub doubt: Option<String>,
     /// Services of which many instances stopped reporting.
     pub silent: Vec<SilentService>,
     /// Hosts and services that operators took out of use.
@@ -67,6 +69,9 @@ pub struct StatusView {
     pub unconfirmed: Vec<UnconfirmedListing>,
     /// Alarms of the store, if they are known.
     pub alarms: Option<Vec<String>>,
+    /// Why what the store says may not be the present.
+    #[serde(skip)]
+    pub doubt: Option<String>,
     /// The freezes that stand.
     pub freezes: Vec<FreezeView>,
     /// The present rollout, if it has a record.
@@ -160,6 +165,7 @@ impl StatusParts {
         let present = PresentRollout::find(found).ok().filter(|_| goes_on);
         Self {
             alarms,
+            doubt: None,
             silent: SilentService::all(records, healths),
             maintenance: MaintenanceView::all(found),
             failures,
@@ -214,12 +220,13 @@ impl StatusView {
             if let FleetTarget::Invalid { why } = fleet.target() { Some(why.clone()) } else { None };
         let count =
             |(version, host_count): (&Version, usize)| VersionCount { version: version.clone(), host_count };
-        let StatusParts { alarms, silent, maintenance, failures, outlook } = parts;
+        let StatusParts { alarms, doubt, silent, maintenance, failures, outlook } = parts;
         let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
         let is_full = alarms.as_ref().is_some_and(|alarms| !alarms.is_empty());
+        let is_doubtful = is_full || doubt.is_some();
         Self {
             // Hosts cannot write what has happened to them since.
-            fleet: if is_full { FleetState::Unknown } else { fleet.state_by(!down.is_empty()) },
+            fleet: if is_doubtful { FleetState::Unknown } else { fleet.state_by(!down.is_empty()) },
             revision,
             desired: DesiredVersion::of(fleet.target()),
             invalid,
@@ -232,6 +239,7 @@ impl StatusView {
             unaccounted: unaccounted.collect(),
             unconfirmed: unconfirmed.collect(),
             alarms,
+            doubt,
             freezes: fleet.freezes().cloned().map(FreezeView).collect(),
             rollout: failures.map(|failures| StatusRollout { failures, to_go_seconds, outlook }),
             down,
@@ -250,6 +258,7 @@ impl StatusView {
     pub fn unknown_reason(&self, fleet: &Fleet) -> Option<String> {
         let alarms = self.alarms.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
         match self.fleet {
+            FleetState::Unknown if self.doubt.is_some() => self.doubt.clone(),
             FleetState::Unknown if !alarms.is_empty() => Some(format!(
                 "the store raised the alarm {alarms}, so hosts cannot write what happens to them"
             )),
