@@ -56,6 +56,7 @@ mod settings_errors;
 mod settings_trust;
 mod simulation;
 mod steps;
+mod stolen_host;
 mod store_api;
 mod store_faults;
 mod supervise;
