@@ -28,7 +28,7 @@ pub(crate) enum UserKind {
     Verifier,
 }
 
-/// Print commands that give a user of the store its rights, or take them away
+/// Print commands that give a user of the store its rights
 #[derive(Debug, Args)]
 pub(crate) struct Enroll {
     /// Name of the user; for an agent the name of its host, as in its certificate
