@@ -1,10 +1,12 @@
-//! Removes secrets from text before it leaves the host: those that are known, also where they are encoded or split over
-//! lines, what matches a pattern, and whatever has the form of a secret. Other secrets are not recognised.
+//! Removes secrets from text before it leaves the host: those that are known, also where they are encoded, in other case,
+//! coloured or split over lines, what matches a pattern, and whatever has the form of a secret. Other secrets are not recognised.
 
+mod in_form;
 mod patterns;
 mod stream;
 mod view;
 
+pub use in_form::in_form;
 pub use view::unescaped_url;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
@@ -23,10 +25,6 @@ const SHORTEST_PART: usize = 4;
 /// Longest rest of a character or of an escape that a cut leaves, in bytes: that of `\u0041` without its first one.
 const LONGEST_REST: usize = 5;
 const HIDDEN: &str = "***";
-/// Endings of names whose value is a secret: `?token=…`, `PGPASSWORD=…`.
-const NAMES: [&str; 9] =
-    ["password", "passwd", "pass", "pwd", "secret", "token", "apikey", "api_key", "api-key"];
-
 /// Where a text was cut, so that a part of a secret may stand there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cut {
@@ -61,7 +59,11 @@ impl Redactor {
         forms.dedup();
         // The other kinds need a thousand times the length of the secrets.
         let kind = Some(AhoCorasickKind::ContiguousNFA);
-        let built = AhoCorasickBuilder::new().kind(kind).match_kind(MatchKind::Standard).build(&forms);
+        let built = AhoCorasickBuilder::new()
+            .kind(kind)
+            .match_kind(MatchKind::Standard)
+            .ascii_case_insensitive(true)
+            .build(&forms);
         // It fails only for more text than a program can hold.
         let finder = if forms.is_empty() { None } else { built.ok() };
         Self { forms, finder, patterns: Vec::new() }
@@ -132,7 +134,8 @@ fn begins_with_end(bytes: &[u8], form: &[u8]) -> Option<usize> {
         let bytes = bytes.get(rest..)?;
         let longest = bytes.len().min(form.len().saturating_sub(1));
         let parts = (SHORTEST_PART..=longest).rev();
-        let mut found = parts.filter(|length| bytes[..*length] == form[form.len() - length..]);
+        let mut found =
+            parts.filter(|length| bytes[..*length].eq_ignore_ascii_case(&form[form.len() - length..]));
         found.next().map(|length| rest + length)
     };
     (0..=LONGEST_REST).filter_map(after).max()
@@ -145,13 +148,14 @@ fn ends_with_begin(bytes: &[u8], form: &[u8]) -> Option<usize> {
         let bytes = &bytes[..bytes.len().checked_sub(rest)?];
         let longest = bytes.len().min(form.len().saturating_sub(1));
         let parts = (SHORTEST_PART..=longest).rev();
-        let mut found = parts.filter(|length| bytes[bytes.len() - length..] == form[..*length]);
+        let mut found =
+            parts.filter(|length| bytes[bytes.len() - length..].eq_ignore_ascii_case(&form[..*length]));
         found.next().map(|length| rest + length)
     };
     (0..=LONGEST_REST).filter_map(before).max()
 }
 
-/// Returns a secret as it is, without line ends, and what is certain of it in base64, wherever it stands there. Base64
+/// Returns a secret as it is, without line ends, in hexadecimal digits, and what is certain of it in base64, wherever it stands there. Base64
 /// encodes line ends too, whichever they are.
 fn forms(secret: &[u8]) -> Vec<Vec<u8>> {
     let plain: Vec<u8> = secret.iter().copied().filter(|byte| !is_line_end(*byte)).collect();
@@ -162,8 +166,14 @@ fn forms(secret: &[u8]) -> Vec<Vec<u8>> {
     let lines: Vec<&[u8]> = lines.iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line)).collect();
     let of_lines = [plain.clone(), lines.join(&b'\n'), lines.join(&b"\r\n"[..])];
     let mut forms: Vec<Vec<u8>> = of_lines.iter().flat_map(|secret| in_base64(secret)).collect();
+    forms.extend(of_lines.iter().map(|secret| in_hex(secret)));
     forms.push(plain);
     forms
+}
+
+/// Returns a secret in hexadecimal digits. Case does not matter where it is looked for.
+fn in_hex(secret: &[u8]) -> Vec<u8> {
+    secret.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
 /// Returns what is certain of a secret in base64 (RFC 4648, sections 4 and 5).
@@ -182,42 +192,7 @@ fn in_base64(secret: &[u8]) -> Vec<Vec<u8>> {
     forms
 }
 
-/// Returns the places of what has the form of a secret.
-pub fn in_form(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let after = |separator: &'static str| {
-        text.match_indices(separator).map(move |(at, _)| (at, at + separator.len()))
-    };
-    let passwords = after("://").filter_map(|(_, start)| {
-        let rest = &text[start..];
-        let end = rest.find(|c: char| c.is_whitespace() || "/?#\"'<>`".contains(c)).unwrap_or(rest.len());
-        let login = rest[..end].rfind('@')?;
-        let colon = rest[..login].find(':')?;
-        Some(start + colon + 1..start + login)
-    });
-    // What stands in a value is removed with it.
-    let mut covered = 0;
-    let assigned = after("=").filter_map(move |(at, start)| {
-        if at < covered {
-            return None;
-        }
-        let head = text[..at].trim_end_matches(['"', '\'']);
-        let is_end = |c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c);
-        let name = head.rsplit(is_end).next()?.to_ascii_lowercase();
-        if !NAMES.iter().any(|ending| name.ends_with(ending)) {
-            return None;
-        }
-        let value = &text[start..];
-        let quote = value.chars().next().filter(|c| "\"'".contains(*c));
-        let (start, value) = quote.map_or((start, value), |_| (start + 1, &value[1..]));
-        let is_end = |c: char| match quote {
-            Some(quote) => c == quote,
-            None => c.is_whitespace() || "&;,\"'<>)".contains(c),
-        };
-        covered = start + value.find(is_end).unwrap_or(value.len());
-        Some(start..covered)
-    });
-    passwords.chain(assigned).filter(|range| !range.is_empty())
-}
-
+#[cfg(test)]
+mod form_tests;
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ fn known_secrets_are_removed_also_where_they_are_encoded_or_split() {
             // printf 's3c"rét/+ x' | base64, then with other text before it, and in lines of ten. The first and the last
             // character belong to the secret only in part.
             ("czNjInLDqXQvKyB4", "***"),
-            ("Basic dXNlcjpzM2MicsOpdC8rIHg=", "Basic dXNlcjp***g="),
+            ("auth dXNlcjpzM2MicsOpdC8rIHg=", "auth dXNlcjp***g="),
             ("dXNlcjpzM2\nMicsOpdC8r\nIHg=", "dXNlcjp***\n\ng="),
             // Blanks in a form.
             ("GET /x?q=my+secret+pass1&n=1+2", "GET /x?q=***&n=1+2"),
@@ -41,6 +41,28 @@ fn known_secrets_are_removed_also_where_they_are_encoded_or_split() {
             ("a2V5DQpvZiB0d28NCmxpbmVzDQo=", "***DQo="),
         ],
     );
+}
+
+#[test]
+fn known_secrets_are_removed_in_hex_in_other_case_and_where_a_colour_divides_them() {
+    check(
+        &["canary-one", "Straße9"],
+        Cut::default(),
+        &[
+            // printf canary-one | xxd -p
+            ("is 63616e6172792d6f6e65.", "is ***."),
+            ("IS 63616E6172792D6F6E65!", "IS ***!"),
+            ("63616e6172\n792d6f6e65", "***\n"),
+            ("CANARY-ONE Canary-One", "*** ***"),
+            ("STRAße9", "***"),
+            ("a can\u{1b}[1;31mary\u{1b}[0m-one b", "a *** b"),
+            ("c\u{1b}(Banary-one", "***"),
+            ("c\u{1b}[31", "c\u{1b}[31"),
+        ],
+    );
+    let (begin, end) = (Cut { begin: true, end: false }, Cut { begin: false, end: true });
+    check(&["canary-one"], begin, &[("ARY-ONE it", "*** it"), ("2d6F6e65 it", "*** it")]);
+    check(&["canary-one"], end, &[("is CANARY", "is ***"), ("is 63616E6172", "is ***")]);
 }
 
 fn check_patterns(patterns: &[&str], cut: Cut, rows: &[(&str, &str)]) {
@@ -282,6 +304,10 @@ fn no_secret_of_a_long_text_is_left_at_the_borders_of_its_parts() {
         "key of\ntwo lines",
         "password=abcdef",
         "Y2FuYXJ5LW9uZS1sb25n",
+        "canary-\u{1b}[31mone-long",
+        "CANARY-ONE-LONG",
+        "-u me:abcdef",
+        "password: abcdef",
     ];
     for secret in secrets {
         for (fill, shift) in [("x", 0), ("line\n", 1), ("wörd ", 2), ("", 0)] {
@@ -290,7 +316,7 @@ fn no_secret_of_a_long_text_is_left_at_the_borders_of_its_parts() {
                 (0..700).map(|n| format!("{fill}{} {secret} ", "y".repeat((n * 13 + shift) % 51))).collect();
             let shown = copied(&redactor, text.as_bytes());
             assert_eq!(shown.matches("***").count(), 700, "{secret:?} {shift}");
-            for left in ["canary", "ne-long", "two lines", "abcdef", "2FuYXJ5LW9uZS1sb2"] {
+            for left in ["canary", "CANARY", "ne-long", "two lines", "abcdef", "2FuYXJ5LW9uZS1sb2"] {
                 assert!(!shown.contains(left), "{left} of {secret:?}");
             }
         }

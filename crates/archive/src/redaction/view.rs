@@ -11,6 +11,8 @@ pub(super) fn is_line_end(byte: u8) -> bool {
 enum Decoded {
     Byte(u8),
     Char(char),
+    /// It is not seen.
+    Nothing,
 }
 
 /// A text as another program reads it, without line ends, and from where in the text each byte comes.
@@ -45,6 +47,7 @@ impl View {
             let (decoded, length) = decode(rest).unwrap_or((Decoded::Byte(rest[0]), 1));
             let place = self.place(at..at + length);
             match decoded {
+                Decoded::Nothing => {}
                 Decoded::Byte(byte) => view.push(byte, place),
                 Decoded::Char(char) => {
                     let mut bytes = [0; 4];
@@ -89,10 +92,11 @@ impl View {
 type Decode = fn(&[u8]) -> Option<(Decoded, usize)>;
 
 /// Returns a text as a decoder of URLs reads it, with and without blanks in place of `+` (WHATWG URL, sections 1.3 and 5.1),
-/// as a reader of JSON does (RFC 8259, section 7), and as it is. Each is made only when the one before was looked at,
+/// as a reader of JSON does (RFC 8259, section 7), as a terminal shows it, and as it is. Each is made only when the one before was looked at,
 /// because they are much larger than the text.
 pub(super) fn views(plain: View) -> impl Iterator<Item = View> {
-    let readers: [(u8, Decode); 3] = [(b'%', unquoted), (b'+', unquoted_form), (b'\\', unescaped)];
+    let readers: [(u8, Decode); 4] =
+        [(b'%', unquoted), (b'+', unquoted_form), (b'\\', unescaped), (ESCAPE, uncoloured)];
     let (mut readers, mut plain) = (readers.into_iter(), Some(plain));
     std::iter::from_fn(move || {
         let view = plain.as_ref()?;
@@ -117,6 +121,21 @@ fn unquoted(bytes: &[u8]) -> Option<(Decoded, usize)> {
     let digit =
         |at: usize| char::from(*bytes.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     bytes.starts_with(b"%").then(|| Some((Decoded::Byte(digit(1)? << 4 | digit(2)?), 3))).flatten()
+}
+
+/// What a sequence for a terminal begins with.
+const ESCAPE: u8 = 0x1b;
+
+/// Reads a sequence by which a program colours what a terminal shows (ECMA-48, sections 5.3 and 5.4).
+fn uncoloured(bytes: &[u8]) -> Option<(Decoded, usize)> {
+    let rest = bytes.strip_prefix(b"\x1b")?;
+    let (begin, is_final): (usize, fn(&u8) -> bool) = match rest.first()? {
+        b'[' => (2, |byte| (0x40..0x7f).contains(byte)),
+        _ => (1, |byte| (0x30..0x7f).contains(byte)),
+    };
+    let length =
+        bytes.get(begin..)?.iter().position(|byte| is_final(byte) || !(0x20..0x40).contains(byte))?;
+    is_final(&bytes[begin + length]).then_some((Decoded::Nothing, begin + length + 1))
 }
 
 /// Reads an escape of JSON.
