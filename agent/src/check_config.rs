@@ -45,9 +45,9 @@ pub fn check_config(path: &Path) -> Findings {
     found.files = texts.iter().map(|(file, _)| file.clone()).collect();
     found.errors.extend(unreadable.iter().map(ToString::to_string));
     if unreadable.is_empty()
-        && let Some(why) = config::untrusted(path)
+        && let Some(untrusted) = config::untrusted(path)
     {
-        found.errors.push(format!("the settings are not trusted, nothing would run: {why}"));
+        found.errors.push(format!("the settings are not trusted, nothing would run: {}", untrusted.why));
     }
     let (read, errors) = read_with_places(&texts);
     found.errors.extend(errors.iter().map(ToString::to_string));

@@ -92,7 +92,7 @@ fn fragments(path: &Path) -> PathBuf {
 /// Checks whether others could have written the settings and so decided what runs here.
 ///
 /// Returns the first file or directory that is not trusted, and why; `None` if all are trusted.
-pub fn untrusted(path: &Path) -> Option<String> {
+pub fn untrusted(path: &Path) -> Option<Untrusted> {
     let check_all = || -> Result<()> {
         let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
         let fragments = fragments(&path);
@@ -102,7 +102,19 @@ pub fn untrusted(path: &Path) -> Option<String> {
         }
         Ok(files(&path)?.iter().try_for_each(|file| trust::check_file(file).map(drop))?)
     };
-    check_all().err().map(|error| format!("{error:#}"))
+    let error = check_all().err()?;
+    let of_check = error.downcast_ref().is_some_and(trust::NotTrusted::is_of_machine);
+    let is_of_machine = of_check || error.downcast_ref().is_some_and(trust::is_of_machine);
+    Some(Untrusted { why: format!("{error:#}"), is_of_machine })
+}
+
+/// Why settings are not trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untrusted {
+    /// The file or directory, and what is wrong with it.
+    pub why: String,
+    /// True if the machine could not answer, so that it is not known who can write them.
+    pub is_of_machine: bool,
 }
 
 fn read_bounded(path: &Path) -> Result<String, String> {

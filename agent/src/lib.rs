@@ -111,7 +111,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let identity = identity::Identity::read(&settings)?;
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
-    let (untrusted_sender, untrusted) = watch::channel(config::untrusted(&config_path));
+    let (untrusted_sender, untrusted) =
+        watch::channel(config::untrusted(&config_path).map(|found| found.why));
     untrusted.borrow().iter().for_each(|why| signals::log_untrusted(why));
     let (refused_sender, settings_refused) = watch::channel(None);
     let (ends_sender, ends) = mpsc::channel(4);

@@ -4,6 +4,7 @@ use agent::check_config::check_config;
 use agent::{NameInUse, StateDirectoryInUse, TaskEnded, config, dev, logging, run, step};
 use clap::{Parser, Subcommand};
 use planning::settings::LogFormat;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,6 +53,9 @@ enum Command {
     },
 }
 
+/// How many files the agent may have open. More would make programs slow that close every possible file at their start.
+const OPEN_FILES: u64 = 65_536;
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -82,7 +86,20 @@ fn main() -> ExitCode {
         }
     };
     logging::start(&settings.log_level, settings.log_format);
+    raise_open_files();
     run_to_end(run(arguments.config, settings))
+}
+
+/// Raises the limit of open files to what the machine allows, up to [`OPEN_FILES`]: the usual 1,024 are fewer than the
+/// connections that clients may hold together.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    if limit.current.is_some_and(|current| current < wanted)
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
+    {
+        tracing::warn!(%error, "the limit of open files cannot be raised to {wanted}");
+    }
 }
 
 /// Says what was found in the settings. Only what `--show` prints goes to standard output.

@@ -2,6 +2,7 @@
 //! settings again.
 
 use crate::config;
+use crate::config::Untrusted;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use anyhow::Result;
@@ -33,9 +34,14 @@ pub(crate) fn watch_signals(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
     Ok(async move {
-        let check = |is_asked| {
+        // Why the machine could not say who can write the settings, if it could not.
+        let mut unknown = None;
+        let mut check = |is_asked| {
             let (settings, problems) = ((&settings, &secrets), (&untrusted, &refused));
-            check_settings(&path, settings, problems, (&metrics, is_asked));
+            let found = config::untrusted(&path);
+            let is_known = note_unknown(&mut unknown, found.as_ref());
+            let why = if is_known { found.map(|found| found.why) } else { untrusted.borrow().clone() };
+            check_settings((&path, why), settings, problems, (&metrics, is_asked));
         };
         loop {
             tokio::select! {
@@ -49,18 +55,32 @@ pub(crate) fn watch_signals(
     })
 }
 
-/// Checks who can write the settings, and reads them again if a signal asked for it (`is_asked`).
+/// Notes whether it is known who can write the settings, and returns it. While the machine cannot say it, for example
+/// because too many files are open, the last answer counts, and the next look asks again.
+fn note_unknown(unknown: &mut Option<String>, found: Option<&Untrusted>) -> bool {
+    let why = found.filter(|found| found.is_of_machine).map(|found| found.why.clone());
+    match (&why, &unknown) {
+        (Some(why), None) => {
+            tracing::error!(why, "the machine cannot say who can write the settings; the last answer counts")
+        }
+        (None, Some(_)) => tracing::info!("the machine says again who can write the settings"),
+        _ => {}
+    }
+    *unknown = why;
+    unknown.is_none()
+}
+
+/// Takes who can write the settings (`why` says that others can), and reads them again if a signal asked for it (`is_asked`).
 ///
 /// Settings that others can write are not read. Settings that others could write until now are read
 /// again before any command in them runs.
 fn check_settings(
-    path: &std::path::Path,
+    (path, mut why): (&std::path::Path, Option<String>),
     (settings, secrets): (&watch::Sender<Arc<Settings>>, &Secrets),
     (untrusted, refused): (&watch::Sender<Option<String>>, &watch::Sender<Option<String>>),
     (metrics, is_asked): (&Metrics, bool),
 ) {
     let old = untrusted.borrow().clone();
-    let mut why = config::untrusted(path);
     if why.is_none() && (is_asked || old.is_some()) {
         let reloaded = reload(path, settings, secrets);
         metrics.note_settings_read(reloaded.is_ok());
@@ -91,4 +111,20 @@ fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>, secre
     tracing::info!("settings read again");
     settings.send_replace(Arc::new(effective));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_the_machine_cannot_say_who_can_write_the_settings_the_last_answer_counts() {
+        let mut unknown = None;
+        let found = |is_of_machine| Untrusted { why: "why".into(), is_of_machine };
+        assert!(note_unknown(&mut unknown, None));
+        assert!(!note_unknown(&mut unknown, Some(&found(true))));
+        assert!(!note_unknown(&mut unknown, Some(&found(true))));
+        assert!(note_unknown(&mut unknown, Some(&found(false))));
+        assert!(note_unknown(&mut unknown, None));
+    }
 }

@@ -21,6 +21,22 @@ const LINKS_MAX: u32 = 40;
 #[error(transparent)]
 pub struct NotTrusted(#[from] Reason);
 
+impl NotTrusted {
+    /// True if the machine could not answer, for example because too many files are open. That says nothing about who can
+    /// write the file.
+    pub fn is_of_machine(&self) -> bool {
+        matches!(&self.0, Reason::Unreadable { error, .. } if is_of_machine(error))
+    }
+}
+
+/// True if an error says that the machine lacks something or fails, and nothing about a file.
+pub fn is_of_machine(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errors =
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR, Errno::AGAIN, Errno::STALE];
+    Errno::from_io_error(error).is_some_and(|error| errors.contains(&error))
+}
+
 #[derive(Debug, thiserror::Error)]
 enum Reason {
     #[error("{program} is not on {places}")]
@@ -162,6 +178,20 @@ fn check_part(part: &Path, metadata: &Metadata) -> Result<(), Reason> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_error_of_the_machine_is_no_statement_about_trust() {
+        let error = |raw: i32| {
+            NotTrusted(Reason::of_part(Path::new("/a/b"), Path::new("/a"), io::Error::from_raw_os_error(raw)))
+        };
+        // EMFILE, ENFILE, ENOMEM, EIO; EACCES, ENOENT, ELOOP.
+        for raw in [24, 23, 12, 5] {
+            assert!(error(raw).is_of_machine(), "{raw}");
+        }
+        for raw in [13, 2, 40] {
+            assert!(!error(raw).is_of_machine(), "{raw}");
+        }
+    }
+
     use super::*;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
