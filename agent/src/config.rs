@@ -1,5 +1,6 @@
 //! Reads settings from files and the environment. Their rules are in `planning::settings`.
 
+use crate::bundles;
 use crate::secrets::Secrets;
 use anyhow::{Context, Result};
 use commands::trust;
@@ -28,6 +29,9 @@ pub struct Override {
 pub fn load(path: &Path) -> Result<Settings> {
     let Texts { texts, mut errors } = texts(path)?;
     let read = settings::read(&texts).map_err(|SettingsErrors(found)| errors.extend(found)).ok();
+    // What is checked without another machine and without files is wrong at any time.
+    let of_bundles = read.as_ref().and_then(|read| bundles::check_texts(read.bundles.as_ref()?));
+    errors.extend(of_bundles.map(|why| SettingsError::of_file(&path.display().to_string(), why)));
     let Some(mut settings) = read.filter(|_| errors.is_empty()) else {
         return Err(SettingsErrors(errors).into());
     };

@@ -16,7 +16,11 @@ pub fn load(path: &Path) -> Result<ObserverSettings> {
     let size = std::fs::metadata(path).with_context(|| name.clone())?.len();
     anyhow::ensure!(size <= FILE_MAX_BYTES, "{name}: larger than {FILE_MAX_BYTES} bytes");
     let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
-    Ok(read_observer(&name, &text)?)
+    let settings = read_observer(&name, &text)?;
+    if let Some(upload) = settings.recorder.as_ref().and_then(|recorder| recorder.upload.as_ref()) {
+        crate::recorder::check_texts(upload).with_context(|| format!("{name}: recorder.upload"))?;
+    }
+    Ok(settings)
 }
 
 /// Checks what the settings name, as far as that can be done without another machine.

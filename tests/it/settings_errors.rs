@@ -62,6 +62,29 @@ fn check(settings: &str, by_agent: Result<&str, &str>, by_lint: Result<&str, &st
 }
 
 #[test]
+fn an_object_store_that_cannot_be_used_is_refused_by_lint_check_and_start() {
+    for (to, endpoint, part) in [
+        ("s3://bucket/prod env", "https://s3.example.org", "the prefix of the URL cannot be used"),
+        ("s3://bucket/prod", "ftp://s3.example.org", "must be https://HOST"),
+        ("ftp://bucket", "https://s3.example.org", "s3://BUCKET/PREFIX"),
+    ] {
+        let text = format!(
+            "[bundles]\nto = {to:?}\nendpoint = {endpoint:?}\ncredentials = \"/etc/orchestrate/key\"\n"
+        );
+        let directory = directory(&[("agent.toml", &text)]);
+        let file = directory.path().join("agent.toml");
+        let (checked, linted) = (check_config(directory.path(), &[]), lint(&[&file]));
+        let mut start = Command::new(binary("orchestrate-agent"));
+        let started: CommandOutput = run(start.env_clear().arg("--config").arg(&file), "").into();
+        for (code, printed, expected) in
+            [(checked.code, &checked.err, 1), (linted.code, &linted.out, 1), (started.code, &started.err, 64)]
+        {
+            assert!(code == expected && printed.contains(part), "{to}: {code}: {printed}");
+        }
+    }
+}
+
+#[test]
 fn every_mistake_is_found_before_the_agent_starts() {
     let both = |settings: &str, error: &str| check(settings, Err(error), Err(error));
     // Values without sense.
@@ -123,7 +146,7 @@ fn every_mistake_is_found_before_the_agent_starts() {
     check(
         "[bundles]\nto = \"ftp://x\"\n",
         Err("2: bundles.to: the URL of an object store is s3://BUCKET/PREFIX or file:///ABSOLUTE/"),
-        Ok(""),
+        Err("2: bundles.to: the URL of an object store is s3://BUCKET/PREFIX or file:///ABSOLUTE/"),
     );
     let bucket = "[bundles]\nto = \"s3://bundles/prod\"\nendpoint = \"https://s3.example.org\"\n";
     let incomplete = "2: bundles.to: a bucket needs the settings `endpoint` and `credentials`";

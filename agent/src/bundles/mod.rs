@@ -9,7 +9,7 @@ mod pack;
 mod store;
 mod upload;
 
-pub(crate) use store::check;
+pub(crate) use store::{check, check_texts};
 
 use crate::files::Directory;
 use crate::reconcile::{Reconcile, Wake};

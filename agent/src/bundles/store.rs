@@ -10,16 +10,25 @@ pub(super) fn credentials(settings: &BundlesSettings) -> Result<Option<Credentia
 
 /// Opens the store. It is not contacted.
 pub(super) fn open(settings: &BundlesSettings) -> Result<ObjectStore, ConfigError> {
+    written(settings).open()
+}
+
+fn written(settings: &BundlesSettings) -> WrittenConfig<'_> {
     let ObjectsSettings { to, endpoint, region, credentials, cacert } = &settings.objects;
-    let written = WrittenConfig {
+    WrittenConfig {
         url: to,
         endpoint: endpoint.as_deref(),
         region: region.as_deref(),
         credentials: credentials.as_deref(),
         ca: cacert.as_deref(),
         timeout: None,
-    };
-    written.open()
+    }
+}
+
+/// Returns why the settings cannot be used, whatever the files are that they name; `None` if nothing is wrong with them.
+pub(crate) fn check_texts(settings: &BundlesSettings) -> Option<String> {
+    let error = written(settings).check().err()?;
+    Some(format!("bundles.to: {error}"))
 }
 
 /// Returns why the store cannot be used, with the setting; `None` if nothing is wrong with the settings.

@@ -3,13 +3,16 @@
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
+use archive::objects::WrittenConfig;
 use catalog::definitions::{
     CheckDefinition, CheckKind, Definitions, FILE_KINDS, Parsed, assemble, parse_file,
 };
 use clap::Args;
 use planning::lint::{Diagnostic, HostConfig, Severity, lint};
 use planning::named_files::{NamedFile, Purpose, Seen, Where, assess, named_files};
-use planning::settings::{PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places};
+use planning::settings::{
+    ObjectsSettings, PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places,
+};
 use serde_json::json;
 use std::fs;
 use std::io::ErrorKind;
@@ -166,7 +169,18 @@ fn read_settings(paths: &[PathBuf], found: &mut Vec<Diagnostic>) -> Option<Setti
     let read = read?;
     found.extend(of_validation_directory(&read.settings));
     found.extend(of_named_files(&read));
+    found.extend(of_bundles(&read));
     (all_are_read && errors.is_empty()).then_some(read.settings)
+}
+
+/// Returns what no agent can use of the settings of bundles, whatever the files are that they name.
+fn of_bundles(read: &PlacedSettings) -> Option<Diagnostic> {
+    let ObjectsSettings { to, endpoint, region, .. } = &read.settings.bundles.as_ref()?.objects;
+    let (endpoint, region) = (endpoint.as_deref(), region.as_deref());
+    let written = WrittenConfig { url: to, endpoint, region, credentials: None, ca: None, timeout: None };
+    let why = written.check().err()?;
+    let place = read.place("bundles.to").map(|(name, line)| format!("{name}:{line}"));
+    Some(error(&place.unwrap_or_default(), format!("bundles.to: {why}")))
 }
 
 /// Returns the files that settings name and that cannot be used on this machine.

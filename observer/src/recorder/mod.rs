@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use upload::Uploader;
 
 pub(crate) use feed::RecorderFeed;
-pub(crate) use upload::open as open_store;
+pub(crate) use upload::{check_texts, open as open_store};
 
 /// Time after which what was told is on the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);

@@ -32,16 +32,27 @@ pub(crate) fn open(
     settings: &ObjectsSettings,
     timeout: Option<Duration>,
 ) -> Result<ObjectStore, ConfigError> {
+    written(settings, timeout).open()
+}
+
+/// Checks the settings without the files that they name.
+///
+/// # Errors
+/// Returns an error if a setting cannot be used.
+pub(crate) fn check_texts(settings: &ObjectsSettings) -> Result<(), ConfigError> {
+    written(settings, None).check()
+}
+
+fn written(settings: &ObjectsSettings, timeout: Option<Duration>) -> WrittenConfig<'_> {
     let ObjectsSettings { to, endpoint, region, credentials, cacert } = settings;
-    let written = WrittenConfig {
+    WrittenConfig {
         url: to,
         endpoint: endpoint.as_deref(),
         region: region.as_deref(),
         credentials: credentials.as_deref(),
         ca: cacert.as_deref(),
         timeout,
-    };
-    written.open()
+    }
 }
 
 /// Uploads the segments of one recorder.

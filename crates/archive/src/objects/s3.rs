@@ -55,17 +55,7 @@ pub(super) struct Bucket {
 impl Bucket {
     /// Returns the bucket with this name.
     pub(super) fn open(name: &str, prefix: &str, config: &ObjectStoreConfig) -> Result<Self, ObjectProblem> {
-        let endpoint = check_settings(config)?;
-        let settings = |text: &str| ObjectProblem::Settings(text.to_owned());
-        // The endpoint is parsed by the library that signs, so that what is checked is what is used.
-        let url = endpoint.parse().ok().ok_or_else(|| settings(ENDPOINT_WANTED))?;
-        let bucket = rusty_s3::Bucket::new(url, UrlStyle::Path, name.to_owned(), config.region.clone())
-            .map_err(|_| settings(ENDPOINT_WANTED))?;
-        let host = bucket.base_url().host_str().unwrap_or_default();
-        let is_encrypted = bucket.base_url().scheme() == "https";
-        if !is_encrypted && !is_loopback(host) {
-            return Err(settings("the endpoint is plain text on a network; write https://"));
-        }
+        let (bucket, is_encrypted) = Self::check(name, config)?;
         // Plain text needs no authorities, and a machine without TLS may have none.
         let roots = is_encrypted.then(|| authorities(config.ca.as_deref().unwrap_or(Path::new(SYSTEM_CA))));
         Ok(Self {
@@ -77,8 +67,29 @@ impl Bucket {
         })
     }
 
+    /// Checks settings as far as their texts show. Returns the bucket of the library that signs, and whether its connections
+    /// are encrypted.
+    pub(super) fn check(
+        name: &str,
+        config: &ObjectStoreConfig,
+    ) -> Result<(rusty_s3::Bucket, bool), ObjectProblem> {
+        let endpoint = check_settings(config)?;
+        let settings = |text: &str| ObjectProblem::Settings(text.to_owned());
+        // The endpoint is parsed by the library that signs, so that what is checked is what is used.
+        let url = endpoint.parse().ok().ok_or_else(|| settings(ENDPOINT_WANTED))?;
+        let bucket = rusty_s3::Bucket::new(url, UrlStyle::Path, name.to_owned(), config.region.clone())
+            .map_err(|_| settings(ENDPOINT_WANTED))?;
+        let host = bucket.base_url().host_str().unwrap_or_default();
+        let is_encrypted = bucket.base_url().scheme() == "https";
+        if !is_encrypted && !is_loopback(host) {
+            return Err(settings("the endpoint is plain text on a network; write https://"));
+        }
+        Ok((bucket, is_encrypted))
+    }
+
     /// Creates an object. A conflict is the answer to a PUT during which the object was removed, or which S3 could not order
-    /// among others: the Amazon S3 User Guide says that the upload may be repeated then.
+    /// among others: the Amazon S3 User Guide says that the upload may be repeated then. A server that does not know the
+    /// condition refuses it with 501; there the object is looked for first, and two creations at once may both succeed.
     pub(super) fn create(&self, name: &ObjectName, content: Content) -> Result<Created, ObjectProblem> {
         let deadline = Instant::now() + self.timeout;
         let mut attempt = 1;
@@ -89,9 +100,27 @@ impl Bucket {
                 {
                     attempt += 1;
                 }
+                Err(ObjectProblem::Answer { status: 501, .. }) => {
+                    return self.create_without_condition(name, content, deadline);
+                }
                 created => return created,
             }
         }
+    }
+
+    fn create_without_condition(
+        &self,
+        name: &ObjectName,
+        content: Content,
+        deadline: Instant,
+    ) -> Result<Created, ObjectProblem> {
+        match self.exists(name) {
+            Ok(true) => return Ok(Created::Existed),
+            // Who may not list a bucket is not told that an object is absent.
+            Ok(false) | Err(ObjectProblem::Answer { status: 403, .. }) => {}
+            Err(problem) => return Err(problem),
+        }
+        self.put(name, content, Existing::Replace, deadline)
     }
 
     /// Stores an object, also in the place of another one.

@@ -23,6 +23,13 @@ enum Backend {
 }
 
 impl ObjectStore {
+    /// Checks these settings without the file with the certificates.
+    pub(super) fn check(config: &ObjectStoreConfig) -> Result<(), ObjectError> {
+        let Place::Bucket { bucket, .. } = config.url.place() else { return Ok(()) };
+        let of_url = |problem| ObjectError::new(Operation::Open, config.url.to_string(), problem);
+        Bucket::check(bucket, config).map(drop).map_err(of_url)
+    }
+
     /// Returns the store of these settings. It is not contacted.
     ///
     /// # Errors

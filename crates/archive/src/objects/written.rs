@@ -44,16 +44,55 @@ impl WrittenConfig<'_> {
     /// # Errors
     /// Returns an error if a setting cannot be used, or a file cannot be read.
     pub fn open(self) -> Result<ObjectStore, ConfigError> {
+        self.check()?;
         let credentials = self.credentials.map(Credentials::read_file).transpose()?;
+        Ok(ObjectStore::open(ObjectStoreConfig { credentials, ..self.config()? })?)
+    }
+
+    /// Checks the settings without the files that they name, which may be those of another machine.
+    ///
+    /// # Errors
+    /// Returns an error if a setting cannot be used.
+    pub fn check(self) -> Result<(), ConfigError> {
+        Ok(ObjectStore::check(&self.config()?)?)
+    }
+
+    fn config(self) -> Result<ObjectStoreConfig, ConfigError> {
         let default = ObjectStoreConfig::new(self.url.parse()?);
-        let config = ObjectStoreConfig {
+        Ok(ObjectStoreConfig {
             endpoint: self.endpoint.map(str::to_owned),
             region: self.region.unwrap_or(DEFAULT_REGION).to_owned(),
-            credentials,
             ca: self.ca.map(Path::to_owned),
             timeout: self.timeout.unwrap_or(default.timeout),
             ..default
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked_without_the_files_that_they_name() {
+        let check = |url, endpoint, region| {
+            let (credentials, ca) = (Some(Path::new("/nowhere/key")), Some(Path::new("/nowhere/ca")));
+            WrittenConfig { url, endpoint, region, credentials, ca, timeout: None }
+                .check()
+                .map_err(|e| e.to_string())
         };
-        Ok(ObjectStore::open(config)?)
+        let endpoint = Some("https://s3.example.org");
+        assert_eq!(check("s3://bucket/prod", endpoint, None), Ok(()));
+        assert_eq!(check("file:///srv/bundles", None, None), Ok(()));
+        for (url, endpoint, region, part) in [
+            ("s3://bucket/prod env", endpoint, None, "the prefix of the URL cannot be used"),
+            ("ftp://bucket", endpoint, None, "is s3://BUCKET/PREFIX"),
+            ("s3://bucket", Some("ftp://s3.example.org"), None, "must be https://HOST"),
+            ("s3://bucket", Some("http://s3.example.org"), None, "write https://"),
+            ("s3://bucket", endpoint, Some("eu/west"), "the region must have"),
+        ] {
+            let error = check(url, endpoint, region).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

@@ -150,6 +150,40 @@ fn an_answer_that_is_none_of_s3_is_an_error() {
 }
 
 #[test]
+fn a_server_that_does_not_know_the_condition_of_a_creation_is_asked_first() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut config = config();
+    config.endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+    config.timeout = Duration::from_secs(5);
+    std::thread::spawn(move || {
+        let mut exists = false;
+        for stream in listener.incoming().flatten() {
+            let head: Vec<String> = BufReader::new(&stream)
+                .lines()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let is_conditional =
+                head.iter().any(|line| line.to_ascii_lowercase().starts_with("if-none-match"));
+            let status = match head[0].split(' ').next() {
+                Some("PUT") if is_conditional => "501 Not Implemented",
+                Some("PUT") => {
+                    exists = true;
+                    "200 OK"
+                }
+                Some("HEAD") if exists => "200 OK",
+                _ => "404 Not Found",
+            };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            (&stream).write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let store = ObjectStore::open(config).unwrap();
+    assert_eq!(store.create(&"a".parse().unwrap(), b"x"), Ok(Created::Now));
+    assert_eq!(store.create(&"a".parse().unwrap(), b"y"), Ok(Created::Existed));
+}
+
+#[test]
 fn an_object_of_unknown_length_that_is_too_large_is_given_up() {
     let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n0\r\n\r\n";
     let store = store_with_answers(answer, true);
