@@ -31,6 +31,14 @@ pub fn check(settings: &ObserverSettings) -> Result<()> {
     if let Some(upload) = settings.recorder.as_ref().and_then(|recorder| recorder.upload.as_ref()) {
         crate::recorder::open_store(upload, None).context("recorder.upload")?;
     }
+    // The observer makes the directory if it can.
+    let nearest = settings.state_directory.ancestors().find(|part| part.exists());
+    let is_directory = nearest.is_some_and(Path::is_dir);
+    anyhow::ensure!(
+        is_directory,
+        "state_directory: {} is no directory",
+        nearest.unwrap_or(Path::new("/")).display()
+    );
     Ok(())
 }
 

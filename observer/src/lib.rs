@@ -50,6 +50,8 @@ pub async fn run(
 ) -> Result<()> {
     let session = ReadOnlySession::new(config::session(&settings)?)?;
     let notifier = Notifier::new(settings.notify)?;
+    let state = &settings.state_directory;
+    secret_file::create_directory(state).with_context(|| format!("state_directory {}", state.display()))?;
     let incidents = KeptIncidents::open_file(&settings.state_directory, notifier.receivers());
     let incidents = Arc::new(incidents.with_context(|| settings.state_directory.display().to_string())?);
     let token = TokenFile::open(&settings.http_access)?;

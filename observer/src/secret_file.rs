@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Longest file, in bytes.
@@ -29,6 +29,14 @@ pub(crate) fn read(what: &str, path: &Path) -> Result<String> {
     let mut text = String::new();
     file.take(FILE_MAX_BYTES).read_to_string(&mut text).with_context(name)?;
     Ok(text)
+}
+
+/// Creates the directory of a file, if it is missing, as the service manager does.
+///
+/// # Errors
+/// Returns the system's error.
+pub(crate) fn create_directory(directory: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o750).create(directory)
 }
 
 /// Creates a file of one secret, for the user and the group of this process. It is there whole or not at all.

@@ -69,7 +69,9 @@ impl TokenFile {
         };
         let tokens = match (read(path), access) {
             (Err(error), HttpAccess::Token(_)) if is_not_found(&error) => {
-                let created = secret_file::create(path, &random_token().to_string(), 0o640);
+                let directory = path.parent().map_or(Ok(()), secret_file::create_directory);
+                let created =
+                    directory.and_then(|()| secret_file::create(path, &random_token().to_string(), 0o640));
                 created.with_context(|| format!("the token file {}", path.display()))?;
                 read(path)?
             }

@@ -41,7 +41,7 @@ impl Bounds {
     pub(super) fn oldest<'a>(&self, own: impl Iterator<Item = &'a SegmentName>, now: i64) -> i64 {
         let mut begun: Vec<i64> = own.map(|name| name.begun).collect();
         begun.sort_unstable();
-        let back = begun.iter().rev().take(LEAP_SEGMENTS).last();
+        let back = begun.get(begun.len().saturating_sub(LEAP_SEGMENTS));
         let passed = back.map_or(now, |begun| begun.saturating_add(millis(LEAP)).min(now));
         passed.saturating_sub(millis(self.keep))
     }
