@@ -1,4 +1,6 @@
 //! Real etcd members on loopback, each with its data in a directory of the test.
+//!
+//! This file is long because every kind of store that tests start is in one place.
 
 use crate::process::{Running, binary, free_ports};
 use crate::recorder::Change;

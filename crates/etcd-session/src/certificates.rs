@@ -16,6 +16,12 @@ use x509_cert::certificate::Version;
 use x509_cert::der::Decode as _;
 use x509_cert::time::Time;
 
+/// The kinds of keys and signatures that the TLS library knows.
+pub(crate) const SUPPORTED: &str =
+    "RSA, Ed25519, and ECDSA with P-256 or P-384 and SHA-256 or SHA-384 are supported";
+/// What is in a certificate with a key on the curve P-521: the object identifier 1.3.132.0.35 as DER.
+const P521: [u8; 7] = [0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
+
 /// Contents of the TLS files after all checks passed.
 #[derive(Debug)]
 pub(crate) struct Pem {
@@ -53,6 +59,10 @@ fn read_authorities(path: &Path) -> Result<Vec<u8>, String> {
     let (text, certificates) = read_certificates("the file of the authorities (cacert)", path)?;
     let mut refused = None;
     let usable = certificates.into_iter().any(|certificate| {
+        if certificate.windows(P521.len()).any(|bytes| bytes == P521) {
+            refused = Some(format!("a key on the curve P-521 is not supported; {SUPPORTED}"));
+            return false;
+        }
         RootCertStore::empty().add(certificate).map_err(|error| refused = Some(error.to_string())).is_ok()
     });
     if usable {
@@ -84,6 +94,10 @@ fn read_identity(cert: &Path, key: &Path, now: EpochSeconds) -> Result<(Vec<u8>,
         Ok(_) => Ok((cert_text, key_text)),
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
             Err(format!("the key {} does not belong to the certificate {}", key.display(), cert.display()))
+        }
+        // The library says the same of each kind of key that it does not know.
+        Err(rustls::Error::General(_)) => {
+            Err(format!("the key {}: this kind of key is not supported; {SUPPORTED}", key.display()))
         }
         Err(error) => {
             Err(format!("the certificate {} and the key {}: {error}", cert.display(), key.display()))
@@ -141,8 +155,8 @@ fn decode(certificate: &CertificateDer<'_>) -> Option<Certificate> {
     Certificate::from_der(certificate).ok()
 }
 
-/// Returns the common name of the client certificate, which etcd uses as the user name.
-pub(crate) fn common_name(files: &TlsFiles) -> Option<String> {
+/// Returns the common name of the client certificate, which etcd uses as the user name; `None` if there is none.
+pub fn common_name(files: &TlsFiles) -> Option<String> {
     let certificate = load(files.cert.as_deref()?)?.into_iter().next()?;
     certificate.tbs_certificate().subject().common_name().ok()?.map(String::from)
 }

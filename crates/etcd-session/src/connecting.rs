@@ -1,6 +1,7 @@
 //! Finds out why a connection was not made, from the errors that the underlying libraries wrap into
 //! each other.
 
+use crate::certificates::SUPPORTED;
 use crate::config::TlsFiles;
 use rustls::{AlertDescription, CertificateError};
 use std::error::Error;
@@ -129,6 +130,10 @@ fn server_certificate(error: &CertificateError, files: &TlsFiles) -> String {
         error if error.to_string().contains("UnsupportedCertVersion") => {
             "the certificate of the server is not X.509 version 3".to_owned()
         }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => format!(
+            "the certificate of the server, or one between it and its authority, has a key or a signature that is not supported; {SUPPORTED}"
+        ),
         error => format!("the certificate of the server: {error}"),
     }
 }

@@ -28,7 +28,7 @@ mod session;
 mod tests;
 mod watch;
 
-pub use certificates::{certificate_ends, check_certificates};
+pub use certificates::{certificate_ends, check_certificates, common_name};
 pub use commit::Committed;
 pub use config::{ConfigError, EndpointSource, Secret, SecretFileError, SessionConfig, TlsFiles};
 pub use contradiction::{Contradictions, Statement};

@@ -3,6 +3,8 @@
 //! `etcd-client` can balance over several members, but it keeps choosing dead ones and never leaves
 //! a member that is cut off from its peers. So a session uses one endpoint at a time, and moves on
 //! when a request fails for a reason that may not apply to another member.
+//!
+//! This file is long because connecting, failover and logging in again change one state.
 
 use crate::classify::{Caller, is_outdated_token};
 use crate::config::{EndpointSource, Secret, SessionConfig};
