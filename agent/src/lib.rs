@@ -108,6 +108,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     }
     let session_config = config::session(&settings)?;
     let secrets = config::secrets(&session_config, &settings);
+    if session_config.user.is_none() && session_config.tls.cert.is_none() {
+        tracing::info!(
+            "the settings name no user of the store: if it has no users, everybody who reaches it can have versions installed here"
+        );
+    }
     let identity = identity::Identity::read(&settings)?;
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));

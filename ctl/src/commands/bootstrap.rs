@@ -109,6 +109,11 @@ pub(super) async fn bootstrap(
         files.forget_password_of(earlier.as_ref(), password.as_ref());
     }
     print_result(&files, changed, &host, found, output);
+    if options.first && config.user.is_none() && config.tls.cert.is_none() {
+        output::note(
+            "every user of this machine can command this store, and so what its agent runs as root; docs/security.md says more",
+        );
+    }
     Ok(Exit::Yes)
 }
 

@@ -6,10 +6,12 @@ use crate::output;
 use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetTarget, FleetVerdict, Waiting};
 use schema::keys::{Key, Prefix};
-use schema::names::Version;
+use schema::names::{HostName, Version};
 use schema::records::certificate_warning;
 use schema::snapshot::KeySnapshot;
+use schema::time::{EpochSeconds, format_duration};
 use schema::verdict::WaitingOn;
+use std::time::Duration;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
 /// the keys are read, because the keys hold all of their information.
@@ -95,6 +97,42 @@ pub(super) fn print_warnings(fleet: &Fleet) {
         certificate_warning(file, end, now()).map(|warning| format!("{host}: {warning}"))
     });
     warn_of_each(warnings.collect());
+    let reports =
+        fleet.hosts().iter().filter_map(|(host, host_facts)| Some((host, host_facts.readable_report()?.at)));
+    warn_of_each(wrong_clocks(reports, now()));
+}
+
+/// How much later than now a report may be, by the clock of its host, before that is said.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
+
+/// Returns what is wrong with the clocks of hosts whose last report lies in the future, or with the clock of this machine
+/// if that is so for most of them. A clock that is behind cannot be told from a report that is old.
+fn wrong_clocks<'a>(
+    reports: impl Iterator<Item = (&'a HostName, EpochSeconds)>,
+    now: EpochSeconds,
+) -> Vec<String> {
+    let mut count = 0;
+    let ahead: Vec<(&HostName, Duration)> = reports
+        .inspect(|_| count += 1)
+        .filter_map(|(host, at)| {
+            let ahead = Duration::from_secs(u64::try_from(at.0.saturating_sub(now.0)).ok()?);
+            (ahead > CLOCK_DIFFERENCE).then_some((host, ahead))
+        })
+        .collect();
+    if ahead.len() > 1 && ahead.len() * 2 > count {
+        let (hosts, least) = (ahead.len(), ahead.iter().map(|(_, ahead)| *ahead).min().unwrap_or_default());
+        let least = format_duration(least);
+        return vec![format!(
+            "{hosts} of {count} hosts reported at least {least} later than now: the clock of this machine may be behind"
+        )];
+    }
+    let warning = |(host, ahead): &(&HostName, Duration)| {
+        format!(
+            "{host}: its last report is {} later than now: its clock is ahead, or that of this machine is behind",
+            format_duration(*ahead)
+        )
+    };
+    ahead.iter().map(warning).collect()
 }
 
 /// Warns of each, but of no more than fit on a screen, and says how many are left out.
@@ -120,4 +158,25 @@ pub(super) fn warn_of_unconfirmed_listings(fleet: &Fleet) {
 /// them too.
 pub(super) fn warn_of_unconfirmed<'a>(version: &Version, hosts: impl ExactSizeIterator<Item = &'a str>) {
     output::note_hosts(&format!("warning: listings under {version} that are not confirmed"), hosts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_whose_clock_is_ahead_is_named_and_this_machine_if_most_hosts_are() {
+        let hosts = ["a", "b", "c"].map(|name| HostName::new(name).unwrap());
+        let check = |reported: [i64; 3], expected: &[&str]| {
+            let reports = hosts.iter().zip(reported.map(EpochSeconds));
+            let found = wrong_clocks(reports, EpochSeconds(10_000));
+            assert_eq!(found.len(), expected.len(), "{found:?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(found.contains(expected), "{found}");
+            }
+        };
+        check([9_000, 10_000, 10_060], &[]);
+        check([9_000, 13_600, 10_000], &["b: its last report is 1h later than now: its clock is ahead"]);
+        check([13_600, 13_700, 10_000], &["2 of 3 hosts reported at least 1h later than now"]);
+    }
 }
