@@ -83,6 +83,33 @@ fn a_clock_that_is_wrong_deletes_no_event_and_is_named() {
 }
 
 #[test]
+fn an_act_says_what_it_did_and_why() {
+    let etcd = Etcd::single();
+    let host = Host::new("web1", &etcd.endpoints());
+    orchestrate(&host, &["store", "accept", "--version", "1", "--reason", "new fleet"]);
+    host.write("policy.toml", "[[limit]]\nby = \"fleet\"\nmax = 1\n");
+    let policy = host.path("policy.toml");
+    orchestrate(&host, &["policy", "set", policy.to_str().expect("text"), "--reason", "be careful"]);
+    orchestrate(&host, &["hosts", "add", "web1"]);
+    orchestrate(&host, &["maintenance", "on", "web1"]);
+    orchestrate(&host, &["maintenance", "off", "web1"]);
+    let rows: Vec<(String, String)> = events(&host, &[])
+        .iter()
+        .map(|event| {
+            ["verb", "reason"].map(|name| event[name].as_str().unwrap_or_default().to_owned()).into()
+        })
+        .collect();
+    for (verb, reason) in [
+        ("store accept", "new fleet"),
+        ("policy set", "be careful"),
+        ("maintenance on", ""),
+        ("maintenance off", ""),
+    ] {
+        assert!(rows.contains(&(verb.to_owned(), reason.to_owned())), "{verb}: {rows:?}");
+    }
+}
+
+#[test]
 fn events_are_followed_also_those_that_somebody_deletes() {
     let etcd = Etcd::single();
     let store = etcd.store();

@@ -356,6 +356,33 @@ fn the_observer_writes_nothing() {
 }
 
 #[test]
+fn an_observer_makes_its_directories_and_shows_incidents_as_soon_as_the_fleet() {
+    let etcd = Etcd::single();
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, token) = (directory.path().join("a/state"), directory.path().join("b/token"));
+    let [port] = tests::process::free_ports();
+    let file = directory.path().join("observer.toml");
+    let text = format!(
+        "state_directory = {state:?}\nhttp.listen = \"127.0.0.1:{port}\"\nhttp.token_file = {token:?}\nstore.endpoints = {:?}\n",
+        etcd.endpoints()
+    );
+    std::fs::write(&file, text).expect("written");
+    let mut command = std::process::Command::new(tests::process::binary("orchestrate-observer"));
+    let log = directory.path().join("log");
+    let _running = tests::process::Running::start(command.arg("--config").arg(&file), &log);
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let (address, word) = (format!("127.0.0.1:{port}"), || std::fs::read_to_string(&token).ok());
+    let word = wait::until("a token", word, read);
+    let bearer = format!("Bearer {}", word.trim());
+    let is_shown = |path: &str| {
+        let headers = [("Host", address.as_str()), ("Authorization", bearer.as_str())];
+        tests::observer::ask(&address, path, &headers).is_ok_and(|answer| answer.code == 200).then_some(())
+    };
+    wait::until("the fleet", || is_shown("/v1/status"), read);
+    wait::until_within(Duration::from_secs(2), "the incidents", || is_shown("/v1/incidents"), read);
+}
+
+#[test]
 fn incidents_are_the_same_in_every_observer_outlive_a_restart_and_end() {
     let etcd = Etcd::single();
     let store = etcd.store();

@@ -224,6 +224,8 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         assert_eq!(result.code, code, "{result:?}");
     }
     assert_eq!(ask(&ops, &["hosts", "decommission", "h9"]).code, 0);
+    let events = ask(&look, &["events", "-o", "json"]);
+    assert!(events.out.contains(r#""store_user": "ops""#), "{events:?}");
     drains_in_a_step(&etcd, [&authority.path("ca.crt"), &h1.0, &h1.1].map(|path| text(path)));
 
     for key in [
@@ -479,6 +481,10 @@ fn unusable(authority: &Authority) -> Vec<Unusable> {
     let [v1, later] = &odd_certificates(authority);
     let encrypted = &authority.path("encrypted.key");
     authority.openssl(&["ec", "-in", "h1.key", "-aes128", "-passout", "pass:x", "-out", "encrypted.key"]);
+    authority.openssl(&["ecparam", "-name", "secp521r1", "-genkey", "-noout", "-out", "p521.key"]);
+    let request = ["req", "-x509", "-key", "p521.key", "-days", "9", "-subj", "/CN=h1"];
+    authority.openssl(&[&request[..], &["-out", "p521.crt"]].concat());
+    let (p521, p521_key) = (&authority.path("p521.crt"), &authority.path("p521.key"));
     let (nowhere, empty, cut) =
         (&authority.path("nowhere.pem"), &authority.path("empty.pem"), &authority.path("cut.crt"));
     std::fs::write(empty, "no PEM\n").expect("written");
@@ -502,6 +508,8 @@ fn unusable(authority: &Authority) -> Vec<Unusable> {
         row(empty, cert, key, empty, &["(cacert) FILE: it contains no PEM certificate"]),
         row(ca, cert, other_key, other_key, &["the key FILE does not belong to the certificate", "h1.crt"]),
         row(ca, ended, ended_key, ended, &["FILE\" ended", "check the clock of this machine"]),
+        row(ca, p521, p521_key, p521_key, &["the key FILE: this kind of key is not supported", "P-384"]),
+        row(p521, cert, key, p521, &["(cacert) FILE", "the curve P-521 is not supported", "P-384"]),
         row(ca, later, key, later, &["FILE is not good before 2090-01-01T00:00:00Z", "check the clock"]),
     ]
 }

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::output::warn;
 use crate::settings::Settings;
-use etcd_session::{Class, Deadline, Session, StoreError, random_token};
+use etcd_session::{Class, Deadline, Session, StoreError, common_name, random_token};
 use schema::names::{EventId, HostName, ServiceName, Version};
 use schema::time::{EpochSeconds, format_duration};
 use schema::transaction::Transaction;
@@ -65,7 +65,11 @@ impl<'a> Store<'a> {
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let Settings { author, session, host_name, .. } = self.settings;
         let act = Act {
-            store_user: session.user.as_ref().map(|(user, _)| user.clone()),
+            store_user: session
+                .user
+                .as_ref()
+                .map(|(user, _)| user.clone())
+                .or_else(|| common_name(&session.tls)),
             host: author.host.clone(),
             client: format!("{host_name}, orchestrate {}", env!("CARGO_PKG_VERSION")),
             reason: reason.filter(|reason| !reason.is_empty()).map(str::to_owned),

@@ -142,7 +142,7 @@ async fn set(
             refuse_last(&left, &host)?;
         }
         let revision = if changed {
-            let act = store.act(verb.split(' ').next().unwrap_or(verb), options.reason.as_deref()).await?;
+            let act = store.act(verb, options.reason.as_deref()).await?;
             let others = if options.force { Vec::new() } else { compared(&left, &host)? };
             let transaction = operator::set_maintenance(&host, &marks, &others, &found, &act);
             let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;

@@ -29,6 +29,9 @@ pub(crate) enum PolicyVerb {
     Set {
         /// File with the policy, in TOML
         file: PathBuf,
+        /// Why, for the event
+        #[arg(long)]
+        reason: Option<String>,
     },
     /// Check a file without the store
     Check {
@@ -45,7 +48,7 @@ pub(super) async fn policy(
 ) -> Result<Exit, Failure> {
     match verb {
         PolicyVerb::Show => show(store, output).await,
-        PolicyVerb::Set { file } => set(&file, store, output).await,
+        PolicyVerb::Set { file, reason } => set(&file, reason.as_deref(), store, output).await,
         PolicyVerb::Check { file } => check(&file, output),
     }
 }
@@ -76,7 +79,12 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::of(!policy.is_empty()))
 }
 
-async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn set(
+    file: &Path,
+    reason: Option<&str>,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let policy = read_file(file)?;
     store.prepare_act();
     let keys = [Key::Store, Key::RolloutPolicy];
@@ -86,7 +94,7 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
         if !identity.has_brakes {
             refuse_older_agents(&found)?;
         }
-        let act = store.act("policy set", None).await?;
+        let act = store.act("policy set", reason.clone()).await?;
         let transaction = set_policy(&policy, &identity, &found, &act);
         let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
         if committed.applied {

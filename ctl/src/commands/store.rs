@@ -28,6 +28,9 @@ pub(crate) enum StoreVerb {
         /// Lineage of the fleet, if the store has lost it
         #[arg(long)]
         lineage: Option<String>,
+        /// Why, for the event
+        #[arg(long)]
+        reason: Option<String>,
     },
 }
 
@@ -39,8 +42,8 @@ pub(super) async fn store_verb(
 ) -> Result<Exit, Failure> {
     match verb {
         StoreVerb::Show => show(store, output).await,
-        StoreVerb::Accept { version, lineage } => {
-            accept(&version_of(&version)?, lineage.as_deref(), store, output).await
+        StoreVerb::Accept { version, lineage, reason } => {
+            accept(&version_of(&version)?, (lineage.as_deref(), reason.as_deref()), store, output).await
         }
     }
 }
@@ -89,7 +92,7 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
 /// Accepts the store as it is, for the whole fleet.
 async fn accept(
     version: &Version,
-    lineage: Option<&str>,
+    (lineage, reason): (Option<&str>, Option<&str>),
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -116,7 +119,7 @@ async fn accept(
         Err(_) => None,
     };
     let identity = next_identity(key.as_ref(), lineage, &identity::reported(&found))?;
-    let act = store.act("store accept", None).await?;
+    let act = store.act("store accept", reason).await?;
     let transaction = operator::accept_store(&identity, version, now(), &found, &act);
     let accepted = store.session.commit_act(&transaction, &act, store.deadline).await?;
     if !accepted.applied {

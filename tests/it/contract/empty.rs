@@ -195,7 +195,7 @@ pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
             .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":1}"#),
         row("a command needs an agent", "with-claim -- true", 2, "").says("no agent listens on"),
         row("a page needs a store that can be read", "ui --user a:b", 2, "")
-            .says("authentication is not enabled"),
+            .says("the store has no users yet"),
         row("local_version needs no store", "local_version 43", 0, "43\n"),
     ]
 }

@@ -26,7 +26,7 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
         row("the desired version, by an old tool without newline", "pending_update", 1, NO).installed("43"),
         row("looking only", "pending_update --peek", 0, YES).installed("42"),
         row("a command needs an agent", "with-claim -- true", 2, "").says("no agent listens on"),
-        row("a page needs a store that can be read", "ui --user a:b", 2, "").says("authentication is not enabled"),
+        row("a page needs a store that can be read", "ui --user a:b", 2, "").says("the store has no users yet"),
         row("the installed version, stripped", "local_version", 0, "42\n").installed(" 42 \n"),
         row("each version once", "running_versions", 0, "42\n43\n"),
         row("there is no freeze", "freezes", 0, ""),
