@@ -94,7 +94,7 @@ async fn set(
         if !identity.has_brakes {
             refuse_older_agents(&found)?;
         }
-        let act = store.act("policy set", reason.clone()).await?;
+        let act = store.act("policy set", reason).await?;
         let transaction = set_policy(&policy, &identity, &found, &act);
         let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
         if committed.applied {
