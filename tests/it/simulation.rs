@@ -46,7 +46,7 @@ const SHOWN_BY: &[(&str, u64)] = &[
     ("the start does not compare the halt", 2402),
     ("a host that is lost is not counted as failed", 923),
     ("a host that is back stays marked as vanished", 98),
-    ("a lost host that is back takes no claims", 966),
+    ("a lost host that is back takes no claims", 40_551),
     ("a name is claimed over another claim", 1125),
     ("a version whose proof is lost stays listed", 2002),
 ];
