@@ -110,7 +110,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let secrets = config::secrets(&session_config, &settings);
     if session_config.user.is_none() && session_config.tls.cert.is_none() {
         tracing::info!(
-            "the settings name no user of the store: if it has no users, everybody who reaches it can have versions installed here"
+            "the settings name no user of the store: if it has no users, every user who reaches it can have versions installed here"
         );
     }
     let identity = identity::Identity::read(&settings)?;

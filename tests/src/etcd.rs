@@ -102,12 +102,11 @@ impl Etcd {
         tls: Option<Tls>,
         own_users: bool,
     ) -> Self {
-        Self::start_with(is_solo, count, quota_bytes, tls, own_users, |_| Vec::new())
+        Self::start_with((is_solo, count), quota_bytes, tls, own_users, |_| Vec::new())
     }
 
     fn start_with(
-        is_solo: bool,
-        count: usize,
+        (is_solo, count): (bool, usize),
         quota_bytes: Option<u64>,
         tls: Option<Tls>,
         own_users: bool,
@@ -148,7 +147,7 @@ impl Etcd {
 
     /// Starts a single member of a real etcd whose tokens are signed and end after 5 s.
     pub fn with_signed_tokens() -> Self {
-        Self::start_with(false, 1, None, None, false, |directory| {
+        Self::start_with((false, 1), None, None, false, |directory| {
             let openssl = |arguments: &[&str]| {
                 let done = Command::new("openssl").args(arguments).current_dir(directory).output();
                 assert!(done.expect("openssl").status.success(), "openssl {arguments:?}");

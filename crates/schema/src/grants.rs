@@ -111,7 +111,7 @@ pub fn roll_back() -> Vec<Grant> {
 
 /// Returns the grants that an operator's commands need: everything that this program keeps in the store.
 /// Decommissioning a host deletes everything that the host wrote. The parts are those that an observer reads, because
-/// etcd lets nobody watch a range that several grants make up.
+/// etcd refuses a watch of a range that several grants make up.
 pub fn operator() -> Vec<Grant> {
     grant(Access::ReadWrite, Keys::all())
 }
