@@ -51,8 +51,6 @@ const QUEUE_READ_INTERVAL: Duration = Duration::from_secs(300);
 pub(crate) const HOLDERS_INTERVAL: Duration = Duration::from_secs(20);
 /// Time after a change in which others that belong to it arrive.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// Longest delay after a change that may open the stage of this host. All other hosts of the stage see it as well.
-const STAGE_JITTER: Duration = Duration::from_secs(5);
 /// Longest delay until a host writes a record that is missing. The whole fleet sees that it is missing, and
 /// mostly another one has written it by then.
 const RECORD_SPREAD: Duration = Duration::from_millis(500);
@@ -80,8 +78,9 @@ pub(crate) struct RolloutTask {
     found: KeySnapshot,
     /// What was read of limits then.
     limit_reads: Vec<Read>,
-    /// True if the host waited for its stage then.
-    waits_for_stage: bool,
+    /// Longest delay after a change that may open the stage of this host, if it waited for its stage then. All other
+    /// hosts of the stage see it as well.
+    stage_delay: Option<Duration>,
     /// When it is read again, though nothing says that it changed.
     again_at: Instant,
     /// Since when the record of the rollout has been missing, and when this host may write it.
@@ -119,7 +118,7 @@ impl RolloutTask {
             next_ranges: Vec::new(),
             found: KeySnapshot::default(),
             limit_reads: Vec::new(),
-            waits_for_stage: false,
+            stage_delay: None,
             again_at: Instant::now(),
             lacks_record: None,
             looks_after_at: Instant::now(),
@@ -235,7 +234,7 @@ impl RolloutTask {
             }
         }
         self.lacks_record = Some((since, writes_at)).filter(|_| view.lacks_record());
-        self.waits_for_stage = view.waits_for_stage();
+        self.stage_delay = view.waits_for_stage().then(|| view.stage_delay(1.0));
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
         // Before it has a ticket, a host does not know who comes first.
         let holders = view.holders().filter(|_| view.is_queued());
@@ -342,11 +341,10 @@ impl Reconcile for RolloutTask {
         };
         // Whatever woke the task, another wish is news: it is marked as seen above.
         if self.read_for.as_ref() == Some(&wanted) {
-            if is_news && is_event && self.waits_for_stage {
-                let soon = Instant::now() + STAGE_JITTER.mul_f64(jitter());
-                self.again_at = self.again_at.min(soon);
+            if let Some(longest) = self.stage_delay.filter(|_| is_news && is_event) {
+                self.again_at = self.again_at.min(Instant::now() + longest.mul_f64(jitter()));
             }
-            if !is_news || is_event && self.waits_for_stage {
+            if !is_news || is_event && self.stage_delay.is_some() {
                 return Some(self.again_at);
             }
         }

@@ -10,9 +10,9 @@ use schema::health::Health;
 use schema::host_config;
 use schema::keys::Key;
 use schema::records::{
-    DropStaleRequest, Ended, Event, Excuse, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
-    LiveClaim, LostMark, Maintenance, NameClash, Report, RetryRequest, RolloutPolicy, RolloutRecord,
-    RosterEntry, ServiceRecord, Soak, StageOpening, StatusRecord, StoreIdentity, Trigger,
+    Closing, DropStaleRequest, Ended, Event, Excuse, FailedHost, Freeze, Halt, HostClaims, HostProgress,
+    LimitClaim, LiveClaim, LostMark, Maintenance, NameClash, Report, RetryRequest, RolloutPolicy,
+    RolloutRecord, RosterEntry, ServiceRecord, Soak, StageOpening, StatusRecord, StoreIdentity, Trigger,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,7 +56,7 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Failed(..) => ("failed", again::<FailedHost>(value)),
         Key::Halt(_) => ("halt", again::<Halt>(value)),
         Key::Trigger => ("trigger", again::<Trigger>(value)),
-        Key::Closing(_) => ("closing", value.to_owned()),
+        Key::Closing(_) => ("closing", again::<Closing>(value)),
         Key::Ended(_) => ("ended", again::<Ended>(value)),
         Key::StageOpened(..) => ("opened", again::<StageOpening>(value)),
         Key::Soak(..) => ("soak", again::<Soak>(value)),

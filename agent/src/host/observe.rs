@@ -118,7 +118,7 @@ impl Reconciler {
         let is_trusted = context.store_trust == StoreTrust::Trusted;
         let fence = context.fence().filter(|_| is_trusted);
         let history = self.executor.session.marks().history;
-        let wanted = looks(context).and_then(|search| Some(WantedEnd { history, search, fence: fence? }));
+        let wanted = fence.map(|fence| WantedEnd { history, search: looks(context), fence });
         self.end_wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;

@@ -1,24 +1,30 @@
-//! How an agent finds out that its rollout has ended.
+//! How an agent finds out that its rollout has ended, as in `agent/src/rollout_end.rs`.
 
 use crate::agent::{Agent, Step};
-use crate::ending::{EndWait, Ending};
+use crate::ending::{EndWait, Ending, HeldMark};
 use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::world::World;
 use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
-    ClosingTask, EndTask, HolderTask, closing_reads, closing_task, end_reads, end_task, start_timer,
+    ClosingTask, EndTask, HolderTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads,
+    closing_task, end_reads, end_task, start_timer,
 };
+use schema::keys::Key;
 use schema::order::InstructionOrder;
-use schema::records::{Ended, StageOpening};
+use schema::records::{Closing, Ended, StageOpening};
+use schema::snapshot::KeySnapshot;
+use schema::store_trust::StoreTrust;
 use schema::transaction::Transaction;
 use schema::writes::rollout::begin_closing;
 use schema::writes::stage::time_soak;
-use std::ops::Range;
+use std::time::Duration;
 
-/// The delays of `agent/src/rollout_end.rs`: until the host that looks does so again, and after a change. In drawn
-/// fleets it looks less often, and the seeds mean the same fleets as ever.
-const LOOK_MILLIS: Range<u64> = 5_000..5_500;
-const NEXT_CHANGE_MILLIS: Range<u64> = 1_000..1_500;
+/// Delay after a request that failed, in milliseconds.
+const RETRY_MILLIS: u64 = 10_000;
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
 
 impl Agent {
     fn looks_for(&self) -> Option<EndSearch> {
@@ -30,20 +36,46 @@ impl Agent {
 
     /// Begins to look for the end of the rollout, or stops.
     pub(crate) fn follow_end(&mut self, world: &mut World) {
-        let search = self.looks_for().or_else(|| self.ending.search.filter(|_| self.ending.holds));
-        if self.ending.search != search {
-            self.ending = Ending { search, seen: self.ending.seen, ..Ending::default() };
-            if search.is_some() {
-                self.end_due(world, 1..1_000);
-            }
+        let may_write = self.fence().is_some() && self.trust == StoreTrust::Trusted;
+        if self.ending.mark.is_some_and(|mark| !may_write || mark.history != self.marks.history) {
+            self.drop_mark(world);
+        }
+        let old = self.ending.search;
+        let held = old.filter(|_| self.ending.mark.is_some());
+        let search = self.looks_for().filter(|_| may_write).or(held);
+        if old == search {
+            return;
+        }
+        self.ending.search = search;
+        let Some(EndSearch { order, looker }) = search else { return self.stop_looking(world) };
+        if held.is_none_or(|held| held.order != order) {
+            self.stop_looking(world);
+            let delay = looker.first_ask_delay(world.rng.f64());
+            self.end_due_in(world, millis(delay));
         }
     }
 
-    fn end_due(&mut self, world: &mut World, millis: std::ops::Range<u64>) {
+    fn stop_looking(&mut self, world: &mut World) {
+        self.drop_mark(world);
+        let (search, stands_still) = (self.ending.search, self.ending.stands_still);
+        self.ending = Ending { search, stands_still, ..Ending::default() };
+    }
+
+    fn drop_mark(&mut self, world: &mut World) {
+        if self.ending.mark.take().is_some() {
+            world.watching.forget(self.machine, Task::End);
+        }
+    }
+
+    fn end_due_in(&mut self, world: &mut World, millis: u64) {
         self.ending.timer = world.number();
         let (machine, process, timer) = (self.machine, self.process, self.ending.timer);
-        let delay = world.rng.u64(millis);
-        world.after(delay, Event::Due { machine, process, task: Task::End, timer });
+        world.after(millis, Event::Due { machine, process, task: Task::End, timer });
+    }
+
+    fn ask_later(&mut self, world: &mut World, hosts: u32) {
+        let delay = ask_delay(hosts, world.rng.f64());
+        self.end_due_in(world, millis(delay));
     }
 
     fn ask_about_end(&mut self, world: &mut World, wait: EndWait, call: Call) {
@@ -58,24 +90,61 @@ impl Agent {
         self.ending.request = self.commit(world, Task::End, transaction, intent).request;
     }
 
+    /// Its time has come.
     pub(crate) fn look_for_end(&mut self, world: &mut World) {
         let Some(EndSearch { order, .. }) = self.ending.search else { return };
-        let watches = world.scenario.is_scripted();
-        self.end_due(world, if watches { LOOK_MILLIS } else { 20_000..40_000 });
-        if !self.can_write(world) {
+        self.ending.wait = EndWait::Nothing;
+        // If no answer comes.
+        self.end_due_in(world, RETRY_MILLIS);
+        if !self.can_write(world) || self.ending.stands_still {
             return;
         }
-        self.ask_about_end(world, EndWait::Asks, Call::Read(closing_reads(order).into()));
+        match self.ending.mark {
+            None => self.ask_about_end(world, EndWait::Asks, Call::Read(closing_reads(order).into())),
+            Some(mark) if mark.read_again[1] <= world.now => {
+                let (keys, ranges) = end_reads(order);
+                self.ask_about_end(world, EndWait::Reads, Call::ReadAll(keys, ranges));
+            }
+            Some(_) => self.keep_mark(world),
+        }
     }
 
-    fn read_end(&mut self, world: &mut World, order: InstructionOrder) {
-        let (keys, ranges) = end_reads(order);
-        self.ending.holds = true;
-        self.ask_about_end(world, EndWait::Reads, Call::ReadAll(keys, ranges));
+    /// Keeps the mark alive if that is due, after a look.
+    fn keep_mark(&mut self, world: &mut World) {
+        let Some(mark) = self.ending.mark else { return };
+        let is_proven = self.claim.proven == world.machines[self.machine].link.connection;
+        if mark.keep_at > world.now {
+            let next = mark.keep_at.min(mark.read_again[1]);
+            self.end_due_in(world, next.saturating_sub(world.now).max(1));
+        } else if is_proven {
+            self.ask_about_end(world, EndWait::KeepsMark, Call::KeepAlive(mark.lease));
+        }
+    }
+
+    /// Something that the host with the mark watches has changed.
+    pub(crate) fn end_changed(&mut self, world: &mut World) -> Step {
+        let order = self.ending.search.map(|search| search.order);
+        let (Some(order), Some(mark)) = (order, &mut self.ending.mark) else { return Ok(()) };
+        if world.watching.has_changed(&ranges_of(order), mark.read_at) {
+            let [earliest, latest] = mark.read_again;
+            mark.read_again[1] = latest.min(earliest.max(world.now + millis(NEWS_DELAY)));
+            let next = mark.read_again[1];
+            if self.ending.wait == EndWait::Nothing {
+                self.end_due_in(world, next.saturating_sub(world.now).max(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// The task stood still, and goes on.
+    pub(crate) fn looks_again(&mut self, world: &mut World) -> Step {
+        self.ending.stands_still = false;
+        self.look_for_end(world);
+        self.run(world)
     }
 
     pub(crate) fn end_answer(&mut self, world: &mut World, sender: Sender, answer: Answer) -> Step {
-        if self.ending.request != sender.request {
+        if self.ending.request != sender.request || self.ending.stands_still {
             return Ok(());
         }
         let wait = std::mem::replace(&mut self.ending.wait, EndWait::Nothing);
@@ -83,67 +152,50 @@ impl Agent {
             return Ok(());
         }
         let order = self.ending.search.map(|search| search.order);
-        let (Some(order), Some(fence)) = (order, self.fence()) else { return Ok(()) };
+        let Some(order) = order.filter(|_| self.fence().is_some()) else { return Ok(()) };
         match (wait, answer) {
             (EndWait::Asks, Answer::Read(found)) => {
-                self.ending.holds = false;
-                let seen = (&mut self.ending.seen, world.clock(self.machine).boot);
-                match closing_task(order, fence.live_lease, &found, seen) {
+                match closing_task(order, (&self.state.host, None), &found) {
                     ClosingTask::Stop => return self.ended(world, order),
                     // Simulated operators and hosts that wait write the record.
-                    ClosingTask::Wait | ClosingTask::WriteRecord => self.end_due(world, 150_000..450_000),
-                    ClosingTask::Begin(mark) => {
-                        // If the answer is lost, the mark may be there, and nobody else looks.
-                        self.ending.holds = true;
-                        let transaction = begin_closing(&self.state.host, fence, order, mark);
-                        self.write_end(world, EndWait::Begins, transaction);
+                    ClosingTask::WriteRecord => self.ask_later(world, 0),
+                    ClosingTask::Wait(hosts) => self.ask_later(world, hosts),
+                    ClosingTask::Begin(revision, hosts) => {
+                        let wait = EndWait::GrantsMark(revision, hosts);
+                        self.ask_about_end(world, wait, Call::Grant(MARK_SECONDS));
                     }
-                    ClosingTask::Look => self.read_end(world, order),
+                    ClosingTask::Look => {}
                 }
             }
-            (EndWait::Begins, Answer::Committed(committed, _)) => {
+            (EndWait::GrantsMark(revision, hosts), Answer::Granted(lease)) => {
+                let keep_at = world.now + millis(MARK_INTERVAL);
+                let (history, read_again) = (self.marks.history, [world.now; 2]);
+                let mark = HeldMark { lease, history, keep_at, read_at: 0, read_again };
+                self.write_mark(world, order, (revision, hosts), mark);
+            }
+            (EndWait::Begins(mark), Answer::Committed(committed, _)) => {
                 if committed.applied {
-                    self.read_end(world, order);
+                    // A mark that was written again stays as it is.
+                    self.ending.mark.get_or_insert(mark);
+                    self.look_for_end(world);
                 } else {
-                    self.ending.holds = false;
-                    self.end_due(world, 150_000..450_000);
+                    self.drop_mark(world);
+                    self.ask_later(world, 0);
                 }
             }
-            (EndWait::Reads, Answer::Read(mut found)) => {
-                if let Some(mutation) = world.mutation {
-                    mutation.read(&mut found);
+            (EndWait::KeepsMark, Answer::KeptAlive(is_alive)) => match &mut self.ending.mark {
+                Some(mark) if is_alive => {
+                    mark.keep_at = world.now + millis(MARK_INTERVAL);
+                    self.keep_mark(world);
                 }
-                let ended = Ended { at: world.wall(), by: self.state.host.to_string() };
-                match end_task(order, &found, &ended) {
-                    EndTask::Stop => return self.ended(world, order),
-                    EndTask::Wait => {}
-                    EndTask::Stage(transaction) => self.change_for_end(world, transaction),
-                    EndTask::Soak(stage, length) => {
-                        let call = Call::Grant(length.0.as_secs().cast_signed());
-                        self.ask_about_end(world, EndWait::GrantsSoak(stage, found), call);
-                    }
-                    EndTask::LookAfter(holders) => {
-                        let call = Call::Holders(holders.clone());
-                        self.ask_about_end(world, EndWait::ReadsHolders(holders), call);
-                    }
-                    EndTask::Halt(halts) => {
-                        if let Some(halt) = halts.into_iter().next() {
-                            self.change_for_end(world, halt);
-                        }
-                    }
-                    EndTask::End(mut transaction) => {
-                        fence.add_to(&mut transaction, &self.state.host);
-                        self.write_end(world, EndWait::Ends, transaction);
-                    }
+                _ => {
+                    self.drop_mark(world);
+                    self.ask_later(world, 0);
                 }
-            }
+            },
+            (EndWait::Reads, Answer::Read(found)) => return self.end_read(world, order, found),
             (EndWait::Ends, Answer::Committed(committed, _)) if committed.applied => {
                 return self.ended(world, order);
-            }
-            (EndWait::ChangesHolder, Answer::Committed(committed, _))
-                if committed.applied && world.scenario.is_scripted() =>
-            {
-                self.end_due(world, NEXT_CHANGE_MILLIS);
             }
             (EndWait::ReadsHolders(holders), Answer::Read(found)) => {
                 let by = (self.state.host.to_string(), world.wall());
@@ -153,7 +205,7 @@ impl Agent {
                         self.ask_about_end(world, EndWait::GrantsTimer(host, found), call);
                     }
                     Some(HolderTask::Commit(transaction)) => self.change_for_end(world, transaction),
-                    None => {}
+                    None => self.keep_mark(world),
                 }
             }
             (EndWait::GrantsSoak(stage, found), Answer::Granted(timer)) => {
@@ -165,9 +217,71 @@ impl Agent {
                     self.change_for_end(world, transaction);
                 }
             }
+            (EndWait::Ends | EndWait::ChangesHolder, Answer::Committed(..)) => self.keep_mark(world),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Does what follows from a read of the fleet.
+    fn end_read(&mut self, world: &mut World, order: InstructionOrder, mut found: KeySnapshot) -> Step {
+        let Some(mark) = self.ending.mark else { return Ok(()) };
+        if let Some(mutation) = world.mutation {
+            mutation.read(&mut found);
+        }
+        if closing_task(order, (&self.state.host, Some(mark.lease)), &found) != ClosingTask::Look {
+            self.drop_mark(world);
+            return Ok(());
+        }
+        let ranges = ranges_of(order);
+        world.watching.watch((self.machine, self.process, Task::End), ranges);
+        let ended = Ended { at: world.wall(), by: self.state.host.to_string() };
+        let task = end_task(order, &found, &ended);
+        let again = task.read_again_after(Duration::ZERO).map(|delay| world.now + millis(delay));
+        self.ending.mark = Some(HeldMark { read_at: found.revision, read_again: again, ..mark });
+        // What changed while the answer was on its way.
+        self.end_changed(world)?;
+        match task {
+            EndTask::Stop => return self.ended(world, order),
+            EndTask::Wait => self.keep_mark(world),
+            EndTask::Tell(hosts) => {
+                let revision = found.revision_of(&Key::Closing(order));
+                self.write_mark(world, order, (revision, hosts), mark);
+            }
+            EndTask::Stage(transaction) => self.change_for_end(world, transaction),
+            EndTask::Soak(stage, length) => {
+                let call = Call::Grant(length.0.as_secs().cast_signed());
+                self.ask_about_end(world, EndWait::GrantsSoak(stage, found), call);
+            }
+            EndTask::LookAfter(holders) => {
+                let call = Call::Holders(holders.clone());
+                self.ask_about_end(world, EndWait::ReadsHolders(holders), call);
+            }
+            EndTask::Halt(halts) => {
+                if let Some(halt) = halts.into_iter().next() {
+                    self.change_for_end(world, halt);
+                }
+            }
+            EndTask::End(mut transaction) => {
+                let Some(fence) = self.fence() else { return Ok(()) };
+                fence.add_to(&mut transaction, &self.state.host);
+                self.write_end(world, EndWait::Ends, transaction);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_mark(
+        &mut self,
+        world: &mut World,
+        order: InstructionOrder,
+        (revision, hosts): (i64, u32),
+        mark: HeldMark,
+    ) {
+        let Some(fence) = self.fence() else { return };
+        let closing = Closing { at: world.wall(), by: self.state.host.to_string(), hosts };
+        let begin = begin_closing(&self.state.host, fence, order, (revision, mark.lease), &closing);
+        self.write_end(world, EndWait::Begins(mark), begin);
     }
 
     fn change_for_end(&mut self, world: &mut World, mut transaction: Transaction) {
@@ -177,7 +291,9 @@ impl Agent {
     }
 
     fn ended(&mut self, world: &mut World, order: InstructionOrder) -> Step {
-        self.ending.holds = false;
+        self.drop_mark(world);
+        // Nothing is left to find out.
+        self.ending.timer = world.number();
         world.note(|| format!("{}: the rollout has ended", self.state.host));
         if let Target::Known(target) = &self.target
             && self.state.looks_for_end(target)
@@ -186,4 +302,10 @@ impl Agent {
         }
         self.run(world)
     }
+}
+
+/// Returns what the host with the mark watches.
+fn ranges_of(order: InstructionOrder) -> Vec<String> {
+    let (_, ranges) = end_reads(order);
+    ranges.iter().map(ToString::to_string).collect()
 }

@@ -1,7 +1,7 @@
 //! What an agent knows of the end of its rollout.
 
 use planning::host::EndSearch;
-use planning::rollout::{Holders, SeenMark};
+use planning::rollout::Holders;
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
 use schema::store_marks::Marks;
@@ -11,7 +11,10 @@ use schema::store_marks::Marks;
 pub(crate) enum EndWait {
     Nothing,
     Asks,
-    Begins,
+    /// The lease of a mark is granted, which takes the place of one with this revision. So many agents ran.
+    GrantsMark(i64, u32),
+    Begins(HeldMark),
+    KeepsMark,
     Reads,
     Ends,
     ReadsHolders(Holders),
@@ -33,10 +36,23 @@ pub(crate) struct Ending {
     pub(crate) timer: u64,
     /// The rollout that it looks at.
     pub(crate) search: Option<EndSearch>,
-    /// True while the host holds the mark, or may do so.
-    pub(crate) holds: bool,
-    /// The mark of another host.
-    pub(crate) seen: Option<SeenMark>,
+    /// The mark while this host holds it, or may do so.
+    pub(crate) mark: Option<HeldMark>,
+    /// True while the task stands still, though the agent runs.
+    pub(crate) stands_still: bool,
+}
+
+/// The mark of the host that looks for the end. Times are milliseconds of the simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeldMark {
+    pub(crate) lease: i64,
+    pub(crate) history: u64,
+    /// When it is kept alive again.
+    pub(crate) keep_at: u64,
+    /// The revision at which the fleet was read last; 0 before that.
+    pub(crate) read_at: i64,
+    /// When the fleet may be read again, and when it is.
+    pub(crate) read_again: [u64; 2],
 }
 
 impl Default for Ending {
@@ -47,8 +63,8 @@ impl Default for Ending {
             marks: Marks::default(),
             timer: 0,
             search: None,
-            holds: false,
-            seen: None,
+            mark: None,
+            stands_still: false,
         }
     }
 }

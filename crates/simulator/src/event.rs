@@ -11,7 +11,7 @@ use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 
 /// One task of an agent that talks to the store; each waits for at most one answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
     Loop,
     Claim,
@@ -100,8 +100,10 @@ pub(crate) enum Event {
     Heals,
     /// The operator looks whether the last instruction stands.
     OperatorLooks,
-    /// Something that an agent watches of its rollout has changed.
-    RolloutChanged { machine: usize, process: u64 },
+    /// Something that a task of an agent watches of its rollout has changed.
+    RolloutChanged { machine: usize, process: u64, task: Task },
+    /// The task that looks for the end of the rollout goes on, which stood still.
+    LooksAgain { machine: usize, process: u64 },
     /// What a script says happens.
     Acts(Box<Act>),
 }

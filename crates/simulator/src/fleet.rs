@@ -228,8 +228,14 @@ impl Fleet {
             Event::LawsLook => self.look()?,
             Event::Heals => self.heal()?,
             Event::OperatorLooks => self.insist(),
-            Event::RolloutChanged { machine, process } => {
-                self.with_agent(machine, process, |agent, world| agent.rollout_changed(world))?;
+            Event::RolloutChanged { machine, process, task } => {
+                self.with_agent(machine, process, |agent, world| match task {
+                    Task::End => agent.end_changed(world),
+                    _ => agent.rollout_changed(world),
+                })?;
+            }
+            Event::LooksAgain { machine, process } => {
+                self.with_agent(machine, process, |agent, world| agent.looks_again(world))?;
             }
             Event::Acts(act) => {
                 self.world.note(|| format!("-- {act:?}"));

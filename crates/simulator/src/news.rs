@@ -1,15 +1,17 @@
-//! How agents hear of changes in their rollouts. In fleets of scripts agents also watch their rollouts, as the real agents do; in
-//! drawn fleets they read them at intervals, and the seeds mean the same fleets as ever.
+//! How agents hear of changes in their rollouts. The host that looks for the end watches its rollout, and in fleets of
+//! scripts all hosts that wait do, as the real agents do. In drawn fleets those read it at intervals.
 
 use crate::agent::{Agent, RolloutTask, Step};
-use crate::event::Event;
+use crate::event::{Event, Task};
 use crate::machine::Machine;
 use crate::store::Change;
+use crate::watching::Watcher;
 use crate::world::World;
 use planning::host::Brakes;
 use schema::keys::Prefix;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
 
 /// The delays of `agent/src/rollout.rs`: until everything is read again though no watch said that it changed, the
 /// same far back in a queue, and until the first host that waits looks after the holders again.
@@ -18,8 +20,8 @@ const QUEUE_READ_MILLIS: Range<u64> = 150_000..450_000;
 const HOLDERS_MILLIS: Range<u64> = 15_000..20_000;
 /// Delay of a watch, with the time in which other changes are awaited.
 const NEWS_MILLIS: Range<u64> = 20..60;
-/// Delay after a change that may open the stage of the host.
-const STAGE_MILLIS: Range<u64> = 20..5_000;
+/// The same of a watch that is slow.
+const SLOW_MILLIS: Range<u64> = 1_000..60_000;
 
 impl World {
     /// Adds a machine.
@@ -31,14 +33,13 @@ impl World {
     /// Tells agents that what they watch of their rollouts has changed.
     pub(crate) fn tell_of_rollouts(&mut self, changes: &[Change]) {
         let real = changes.iter().filter(|change| !change.is_nothing);
-        let agents: BTreeSet<(usize, u64)> =
+        let tasks: BTreeSet<Watcher> =
             real.clone().flat_map(|change| self.watching.of_ranges(&change.key)).collect();
-        if self.scenario.is_scripted() {
-            self.watching.remember(changes);
-        }
-        for (machine, process) in agents {
-            let delay = self.rng.u64(NEWS_MILLIS);
-            self.after(delay, Event::RolloutChanged { machine, process });
+        self.watching.remember(changes);
+        for (machine, process, task) in tasks {
+            let is_slow = self.chance(self.scenario.network.is_slow);
+            let delay = self.rng.u64(if is_slow { SLOW_MILLIS } else { NEWS_MILLIS });
+            self.after(delay, Event::RolloutChanged { machine, process, task });
         }
     }
 }
@@ -61,18 +62,20 @@ impl Agent {
         }
         let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         self.rollout_news |= world.watching.has_changed(&ranges, revision);
-        world.watching.watch((self.machine, self.process), ranges);
+        world.watching.watch((self.machine, self.process, Task::Rollout), ranges);
         self.rollout_due(world);
     }
 
     /// Something that the agent watches of its rollout has changed.
     pub(crate) fn rollout_changed(&mut self, world: &mut World) -> Step {
         if self.brakes.wanted_since().is_none() {
-            world.watching.forget(self.machine);
+            world.watching.forget(self.machine, Task::Rollout);
         } else if self.rollout_task == RolloutTask::Idle {
-            let waits = matches!(self.brakes.known(), Brakes::Known(view) if view.waits_for_stage());
-            let delay = if waits { world.rng.u64(STAGE_MILLIS) } else { 0 };
-            self.rollout_due_in(world, delay);
+            let delay = match self.brakes.known() {
+                Brakes::Known(view) if view.waits_for_stage() => view.stage_delay(world.rng.f64()),
+                _ => Duration::ZERO,
+            };
+            self.rollout_due_in(world, delay.as_millis() as u64);
         } else {
             self.rollout_news = true;
         }

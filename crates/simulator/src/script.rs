@@ -172,6 +172,8 @@ pub enum Act {
     PowerOff(HostName, u64),
     /// A machine cannot reach the store for this time.
     CutLink(HostName, u64),
+    /// The task of a host that looks for the end of the rollout stands still for this time, though its agent runs.
+    StandStill(HostName, u64),
     /// Another member of the store leads.
     ChangeLeader,
     /// The content of the store is kept in [`History::looks`](crate::History::looks).

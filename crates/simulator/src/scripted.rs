@@ -192,6 +192,14 @@ impl Fleet {
             Act::KillAgent(host, again) => self.kill(machine(self, &host), again),
             Act::PowerOff(host, lasts) => self.power_off(machine(self, &host), lasts),
             Act::CutLink(host, lasts) => self.cut(machine(self, &host), lasts),
+            Act::StandStill(host, lasts) => {
+                let number = machine(self, &host);
+                if let Some(agent) = &mut self.agents[number] {
+                    agent.ending.stands_still = true;
+                    let (machine, process) = (agent.machine, agent.process);
+                    self.world.after(lasts, Event::LooksAgain { machine, process });
+                }
+            }
             Act::ChangeLeader => self.world.store.change_leader(self.world.now),
             Act::Look => {
                 let found = self.whole_store();

@@ -1,17 +1,21 @@
 //! Who watches which keys.
 
+use crate::event::Task;
 use crate::machine::Machine;
 use crate::store::Change;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A task of a process of an agent on a machine.
+pub(crate) type Watcher = (usize, u64, Task);
 
 /// The machines whose agents watch keys and ranges.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watching {
     keys: BTreeMap<String, BTreeSet<usize>>,
-    /// The ranges of rollouts, with machine and process.
-    ranges: BTreeMap<String, BTreeSet<(usize, u64)>>,
-    /// The ranges of each machine.
-    of_machine: BTreeMap<usize, (u64, Vec<String>)>,
+    /// The ranges of rollouts, with the tasks that watch them.
+    ranges: BTreeMap<String, BTreeSet<Watcher>>,
+    /// The ranges of each task.
+    of_task: BTreeMap<(usize, Task), (u64, Vec<String>)>,
     /// The last changes: a watch begins at the revision of a read, though its answer comes later.
     recent: VecDeque<(i64, String)>,
 }
@@ -32,21 +36,21 @@ impl Watching {
         changes.iter().filter_map(|change| self.keys.get(&change.key)).flatten().copied().collect()
     }
 
-    /// An agent watches exactly these ranges from now on.
-    pub(crate) fn watch(&mut self, (machine, process): (usize, u64), ranges: Vec<String>) {
-        self.forget(machine);
+    /// A task of an agent watches exactly these ranges from now on.
+    pub(crate) fn watch(&mut self, (machine, process, task): Watcher, ranges: Vec<String>) {
+        self.forget(machine, task);
         for range in &ranges {
-            self.ranges.entry(range.clone()).or_default().insert((machine, process));
+            self.ranges.entry(range.clone()).or_default().insert((machine, process, task));
         }
-        self.of_machine.insert(machine, (process, ranges));
+        self.of_task.insert((machine, task), (process, ranges));
     }
 
-    /// The agent of a machine watches no range any more.
-    pub(crate) fn forget(&mut self, machine: usize) {
-        let Some((process, ranges)) = self.of_machine.remove(&machine) else { return };
+    /// A task of the agent of a machine watches no range any more.
+    pub(crate) fn forget(&mut self, machine: usize, task: Task) {
+        let Some((process, ranges)) = self.of_task.remove(&(machine, task)) else { return };
         for range in ranges {
             if let Some(watching) = self.ranges.get_mut(&range) {
-                watching.remove(&(machine, process));
+                watching.remove(&(machine, process, task));
             }
         }
     }
@@ -65,8 +69,8 @@ impl Watching {
         later.into_iter().any(|(_, key)| ranges.iter().any(|range| key.starts_with(range.as_str())))
     }
 
-    /// Returns the agents that watch a range with this key.
-    pub(crate) fn of_ranges(&self, key: &str) -> impl Iterator<Item = (usize, u64)> {
+    /// Returns the tasks that watch a range with this key.
+    pub(crate) fn of_ranges(&self, key: &str) -> impl Iterator<Item = Watcher> {
         (1..=key.len()).filter_map(|end| self.ranges.get(key.get(..end)?)).flatten().copied()
     }
 }

@@ -14,7 +14,6 @@ use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{Ended, StageOpening};
-use schema::time::BootMillis;
 use schema::transaction::Transaction;
 use schema::writes::stage::time_soak;
 
@@ -47,10 +46,10 @@ async fn try_rollout(host: &HostName, store: &Store<'_>) -> Result<(), StoreErro
     let order = instruction.order;
     let found = session.read_keys(&closing_reads(order), deadline).await?;
     // A command holds no mark.
-    match closing_task(order, 0, &found, (&mut None, BootMillis(0))) {
-        ClosingTask::Stop | ClosingTask::Wait | ClosingTask::Look => return Ok(()),
+    match closing_task(order, (host, None), &found) {
+        ClosingTask::Stop | ClosingTask::Wait(_) | ClosingTask::Look => return Ok(()),
         ClosingTask::WriteRecord => drop(write_record(&instruction, None, store).await?),
-        ClosingTask::Begin(_) => {}
+        ClosingTask::Begin(..) => {}
     }
     for _ in 0..CHANGES {
         if !go_on(host, order, store).await? {
@@ -83,7 +82,7 @@ pub(super) async fn go_on(
             holders(host, &found, store).await?;
             return Ok(false);
         }
-        EndTask::Stop | EndTask::Wait => return Ok(false),
+        EndTask::Stop | EndTask::Wait | EndTask::Tell(_) => return Ok(false),
     };
     commit_first(&transactions, store).await
 }

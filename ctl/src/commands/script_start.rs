@@ -9,7 +9,7 @@ use super::record::write_record;
 use crate::exit::Failure;
 use crate::output;
 use etcd_session::StoreError;
-use planning::rollout::{Need, RolloutView};
+use planning::rollout::{Looker, Need, RolloutView};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
@@ -85,7 +85,8 @@ pub(super) async fn claim(
             Ok(permit) => permit,
             Err(obstacle) => {
                 // Agents open the stages, if there are any.
-                let opens = view.waits_for_stage() && !view.waits_for_soak() && !view.is_looked_after();
+                let opens =
+                    view.waits_for_stage() && !view.waits_for_soak() && view.looker() == Looker::Missing;
                 if opens && look_after::go_on(host, order, store).await? {
                     continue;
                 }

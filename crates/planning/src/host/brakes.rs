@@ -3,7 +3,7 @@
 //! was refused reads them, and follows them until it may start.
 
 use crate::host::state::HostState;
-use crate::rollout::{Need, Obstacle, Permit, RolloutView, possible_reads};
+use crate::rollout::{Looker, Need, Obstacle, Permit, RolloutView, possible_reads};
 use schema::instruction::Instruction;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
@@ -77,8 +77,8 @@ impl Brakes<'_> {
 pub struct BrakesMemory {
     refused: Option<RefusedStart>,
     view: Option<RolloutView>,
-    /// A rollout whose end somebody looked for when it was read last.
-    looked_after: Option<InstructionOrder>,
+    /// The rollout that was read last, and who looked for its end then.
+    looker: Option<(InstructionOrder, Looker)>,
 }
 
 /// A rollout whose end the host looks for. Whoever looks for the end also opens the stages.
@@ -88,17 +88,6 @@ pub struct EndSearch {
     pub order: InstructionOrder,
     /// Whether another host looks, as far as this one saw.
     pub looker: Looker,
-}
-
-/// Whether some host looks for the end of a rollout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Looker {
-    /// Not known.
-    Unknown,
-    /// Nobody looks, and a host that waits for its stage needs somebody who does.
-    Missing,
-    /// Somebody looked when the rollout was read last.
-    Seen,
 }
 
 /// A start that was refused.
@@ -139,7 +128,7 @@ impl BrakesMemory {
     pub fn follow(&mut self, state: &HostState) {
         let order = order_to_start(state);
         if self.refused.as_ref().is_some_and(|refused| order.is_none() || refused.order != order) {
-            *self = Self { looked_after: self.looked_after, ..Self::default() };
+            *self = Self { looker: self.looker, ..Self::default() };
         }
     }
 
@@ -150,7 +139,7 @@ impl BrakesMemory {
         if view.revision < newest {
             return false;
         }
-        self.looked_after = view.is_looked_after().then_some(view.order);
+        self.looker = Some((view.order, view.looker()));
         self.view = Some(view.after(self.view.as_ref()));
         true
     }
@@ -169,10 +158,12 @@ impl BrakesMemory {
     pub fn looks_for_end(&self, state: &HostState, instruction: &Instruction) -> Option<EndSearch> {
         let view = self.view.as_ref().filter(|view| view.order == instruction.order);
         let waits = view.is_some_and(RolloutView::has_stages);
-        let looker = match view {
-            _ if self.looked_after == Some(instruction.order) => Looker::Seen,
-            Some(_) if waits => Looker::Missing,
-            _ => Looker::Unknown,
+        let known = self.looker.filter(|(order, _)| *order == instruction.order);
+        let looker = match known.map(|(_, looker)| looker) {
+            // It may be long ago.
+            Some(Looker::Missing) if !waits => Looker::Unknown,
+            Some(looker) => looker,
+            None => Looker::Unknown,
         };
         let search = EndSearch { order: instruction.order, looker };
         (waits || state.looks_for_end(instruction)).then_some(search)

@@ -19,7 +19,7 @@ mod trust;
 mod verdict;
 mod write;
 
-pub use brakes::{Brakes, BrakesMemory, EndSearch, Looker};
+pub use brakes::{Brakes, BrakesMemory, EndSearch};
 pub use decide::{Advance, advance, decide};
 pub use input::{
     Addressable, Claim, Commands, Decision, Desired, HostProblems, Observed, Published, Target, VersionFile,

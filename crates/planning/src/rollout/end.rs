@@ -1,6 +1,7 @@
 //! The end of a rollout: every host has the version, or will not get it without help. One host looks for the end
 //! and writes it.
 
+use super::closing::hosts_to_tell;
 use super::failures::{Budget, Failures};
 use super::halt::halts;
 use super::holders::{Holders, Proven};
@@ -14,10 +15,20 @@ use schema::order::InstructionOrder;
 use schema::records::{Ended, StageOpening};
 use schema::snapshot::KeySnapshot;
 use schema::time::Span;
-use schema::transaction::{Compare, Transaction};
+use schema::transaction::Transaction;
 use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::end;
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Shortest time between two reads of the whole fleet.
+const READ_PAUSE: Duration = Duration::from_millis(500);
+/// The same as a multiple of the time that a read takes: the more hosts, the longer.
+const READ_PAUSE_FACTOR: u32 = 20;
+/// Interval at which the fleet is read though nothing has changed.
+const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// The same while the host looks after vanished hosts: it does not watch the keys of that.
+const LOOK_AFTER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the host does that looks whether its rollout has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +37,8 @@ pub enum EndTask {
     Stop,
     /// It looks again later.
     Wait,
+    /// It writes its mark again, with this number of agents: the others ask the less often, the more there are.
+    Tell(u32),
     /// It looks after hosts that vanished, in their update or after their proof: nobody else may wait for them.
     LookAfter(Holders),
     /// It halts the rollout: too many hosts failed, and none waits that would notice. The first of these
@@ -39,31 +52,26 @@ pub enum EndTask {
     End(Transaction),
 }
 
-/// Returns what is read, all at one revision.
+/// Returns what is read, all at one revision. The host with the mark watches the ranges.
 pub fn end_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
     let hosts = vec![Prefix::Hosts, Prefix::Lives, Prefix::Announced, Prefix::Claimed, Prefix::Maintenances];
     let of_rollout = vec![Prefix::Rollout(order), Prefix::ProgressOf(order)];
     (vec![Key::Store, Key::CurrentVersion], [hosts, of_rollout].concat())
 }
 
-/// Returns a transaction that changes nothing. It is applied if the host still holds the mark `closing`, and nothing
-/// that was read has changed, as far as a comparison can see that.
-pub fn unchanged(order: InstructionOrder, live_lease: i64, found: &KeySnapshot) -> Transaction {
-    let mut transaction = Transaction::idempotent("ask whether the rollout has changed");
-    transaction.compares.push(Compare::Lease(Key::Closing(order), live_lease));
-    // The end of a timer deletes it.
-    let timers = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(key @ Key::SoakTimer(..)) => Some(Compare::Revision(key, entry.mod_revision)),
-        _ => None,
-    });
-    transaction.compares.extend(timers);
-    for key in [Key::Store, Key::CurrentVersion] {
-        let revision = found.revision_of(&key);
-        transaction.compares.push(Compare::Revision(key, revision));
+impl EndTask {
+    /// Returns when the host with the mark reads the fleet again after it has done this: at the earliest, because
+    /// something has changed, and at the latest. A read takes `took`.
+    pub fn read_again_after(&self, took: Duration) -> [Duration; 2] {
+        let pause = READ_PAUSE.max(took.saturating_mul(READ_PAUSE_FACTOR));
+        let latest = match self {
+            Self::LookAfter(_) => LOOK_AFTER_INTERVAL,
+            Self::Stop | Self::Wait => READ_INTERVAL,
+            // What it has written, or what kept it from writing, is news.
+            Self::Tell(_) | Self::Halt(_) | Self::Stage(_) | Self::Soak(..) | Self::End(_) => pause,
+        };
+        [pause, latest.max(pause)]
     }
-    let (_, ranges) = end_reads(order);
-    transaction.compares.extend(ranges.into_iter().map(|range| Compare::NoneNewer(range, found.revision)));
-    transaction
 }
 
 /// Returns what a host does that holds the mark `closing` of a rollout. `found` holds everything that was read.
@@ -74,6 +82,9 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     };
     if found.get(&Key::Ended(order)).is_some() {
         return EndTask::Stop;
+    }
+    if let Some(hosts) = hosts_to_tell(order, found) {
+        return EndTask::Tell(hosts);
     }
     let failures = Failures::read(order, Budget::of_record(&record), found);
     let rollout = Instruction { order, version: record.version.clone() };

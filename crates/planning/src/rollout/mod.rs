@@ -31,8 +31,11 @@ mod view;
 mod watching;
 mod window;
 
-pub use closing::{ClosingTask, SeenMark, closing_reads, closing_task};
-pub use end::{EndTask, end_reads, end_task, unchanged};
+pub use closing::{
+    ClosingTask, Looker, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
+    stage_delay,
+};
+pub use end::{EndTask, end_reads, end_task};
 pub use failures::failed_hosts;
 pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,

@@ -7,13 +7,14 @@ use super::rules::governs;
 use super::summary::{RolloutSummary, StageSummary, summary};
 use super::window::next_window;
 use crate::rollout::FailedHostView;
-use crate::text::as_rfc3339;
+use crate::text::{as_rfc3339, rfc3339};
 use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Version};
-use schema::records::{FailedHost, ResolvedLimit, RolloutRecord, Trigger};
+use schema::order::InstructionOrder;
+use schema::records::{Closing, FailedHost, HostProgress, ResolvedLimit, RolloutRecord, Trigger};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use serde::{Serialize, Serializer};
@@ -172,7 +173,10 @@ impl RolloutStatus {
             RolloutState::Refused(why) => (RolloutWord::Refused, Some(why)),
             RolloutState::Halted(why) => (RolloutWord::Halted, Some(why)),
             RolloutState::Frozen(why) => (RolloutWord::Frozen, Some(why)),
-            RolloutState::GoesOn => (RolloutWord::GoesOn, held.clone().or_else(|| closed(record, now))),
+            RolloutState::GoesOn => {
+                let stands = || stands_still(order, (&stages, &waits_for), found, now);
+                (RolloutWord::GoesOn, held.clone().or_else(|| closed(record, now)).or_else(stands))
+            }
         };
         let summary = RolloutSummary { stages, waits_for, why: held };
         let outlook = Outlook::new((order, record), found, &summary, now);
@@ -219,6 +223,35 @@ pub(super) fn numbers(limits: &[ResolvedLimit], budget: Option<u32>, counted: us
 fn closed(record: &RolloutRecord, now: EpochSeconds) -> Option<String> {
     let next = next_window(&record.windows, Place(0), now).transpose()?;
     Some(next.map_or_else(|why| why, |next| Obstacle::OutsideWindow(next).to_string()))
+}
+
+/// Time without a change after which a rollout that waits for no host stands still. Usually it goes on within seconds.
+const STANDS_STILL_AFTER: i64 = 15;
+
+/// Says which host has to open the next stage or to end the rollout, if nothing has happened for some time though the
+/// rollout waits for no host.
+fn stands_still(
+    order: InstructionOrder,
+    (stages, waits_for): (&[StageSummary], &[HostName]),
+    found: &KeySnapshot,
+    now: EpochSeconds,
+) -> Option<String> {
+    let mark = found.get(&Key::Closing(order)).map(|mark| Closing::read(&mark.value));
+    let progress = found.in_range(&Prefix::ProgressOf(order));
+    let progress = progress.filter_map(|(_, entry)| codec::read::<HostProgress>(&entry.value).ok());
+    let soaks = stages.iter().filter_map(|stage| stage.soak_ends_at);
+    let changed = progress.map(|known| known.at).chain(soaks).max()?;
+    if !waits_for.is_empty() || now.0.saturating_sub(changed.0) < STANDS_STILL_AFTER {
+        return None;
+    }
+    Some(match mark {
+        Some(Closing { by, at, .. }) => {
+            let since =
+                rfc3339(at).filter(|_| at.0 != 0).map(|at| format!(", since {at}")).unwrap_or_default();
+            format!("it waits for no host; {by} has to open the next stage or to end the rollout{since}")
+        }
+        None => "it waits for no host, and no host looks after it; one does within a minute".into(),
+    })
 }
 
 fn as_time<S: Serializer>(at: &EpochSeconds, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,7 @@
 //! What a host that wants to start read about its rollout, and what follows from it: whether it may
 //! start, which claims it takes, and what it waits for.
 
+use super::closing::{Looker, stage_delay};
 use super::failures::Failures;
 use super::halt::halts;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
@@ -93,8 +94,8 @@ pub struct RolloutView {
     has_started: bool,
     /// True if no update window was open when this was read.
     is_outside_window: bool,
-    /// True if some host looks whether the rollout has ended, and opens its stages.
-    is_looked_after: bool,
+    /// Who looks whether the rollout has ended, and opens its stages.
+    looker: Looker,
     pub(super) limits: Vec<LimitView>,
 }
 
@@ -126,9 +127,9 @@ impl RolloutView {
         };
         let is_outside_window = matches!(rules.next_window(place, now), Ok(Some(_)));
         let view = Self::with_rules(host, (order, place), (rules, &limits), found, now.boot);
-        let is_looked_after = found.get(&Key::Closing(order)).is_some();
+        let looker = Looker::read(host, order, found);
         let has_started = found.get(&Key::Progress(order, host.clone())).is_some();
-        Self { failures, stage, has_started, is_outside_window, is_looked_after, ..view }
+        Self { failures, stage, has_started, is_outside_window, looker, ..view }
     }
 
     /// Makes the view of a host to which these rules and limits apply.
@@ -159,7 +160,7 @@ impl RolloutView {
             stage: None,
             has_started: false,
             is_outside_window: false,
-            is_looked_after: false,
+            looker: Looker::Missing,
             limits: Vec::new(),
         };
         let own = view.own.clone();
@@ -246,9 +247,15 @@ impl RolloutView {
         self.stage.is_some()
     }
 
-    /// True if some host looks whether the rollout has ended, and opens its stages.
-    pub fn is_looked_after(&self) -> bool {
-        self.is_looked_after
+    /// Returns who looks whether the rollout has ended, and opens its stages.
+    pub fn looker(&self) -> Looker {
+        self.looker
+    }
+
+    /// Returns after which time the host reads again when its stage may have been opened. `random` is from 0 to 1.
+    pub fn stage_delay(&self, random: f64) -> Duration {
+        let Looker::Other(hosts) = self.looker else { return stage_delay(0, random) };
+        stage_delay(hosts, random)
     }
 
     /// True if the host is far back in a queue, or not in one yet, so that hardly any change lets it start.

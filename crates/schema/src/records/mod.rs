@@ -42,7 +42,7 @@ pub use live::{Driver, LiveClaim, NameClash};
 pub use log_lines::LogLines;
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
-pub use progress::{Ended, HostProgress, ProgressState};
+pub use progress::{Closing, Ended, HostProgress, ProgressState};
 pub use report::{
     CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, DURATIONS_IN_REPORT, FailingCheck, LONG_STEP, LoggedStep,
     LongStep, REPORT_MAX_BYTES, Report, ReportedStore, ReportedTarget, StepDuration, UNPUBLISHED_IN_REPORT,

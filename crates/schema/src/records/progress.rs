@@ -1,6 +1,7 @@
-//! `/orchestrate/progress/<id>/<host>` and `/orchestrate/rollouts/<id>/ended`: how far the hosts got in a
-//! rollout, and that it has ended.
+//! `/orchestrate/progress/<id>/<host>`, and `closing` and `ended` of `/orchestrate/rollouts/<id>/`: how far the hosts
+//! got in a rollout, which of them looks for its end, and that it has ended.
 
+use crate::codec;
 use crate::time::{EpochSeconds, Span};
 use serde::{Deserialize, Serialize};
 
@@ -51,4 +52,29 @@ pub struct Ended {
     pub at: EpochSeconds,
     /// The host that noticed it.
     pub by: String,
+}
+
+/// `/orchestrate/rollouts/<id>/closing`: the host that opens the stages of the rollout and notices its end. The lease
+/// of the key is kept alive only while that host does so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// Since when, by the clock of that host.
+    pub at: EpochSeconds,
+    /// The host.
+    pub by: String,
+    /// How many agents ran when it read the fleet; 0 before that. The more there are, the less often each of them asks
+    /// whether the mark is still there.
+    #[serde(default)]
+    pub hosts: u32,
+}
+
+impl Closing {
+    /// Returns what a mark says. That of an older agent is only the name of its host.
+    pub fn read(value: &[u8]) -> Self {
+        codec::read(value).unwrap_or_else(|_| Self {
+            at: EpochSeconds(0),
+            by: String::from_utf8_lossy(value).into_owned(),
+            hosts: 0,
+        })
+    }
 }

@@ -10,7 +10,9 @@ use crate::instruction::Instruction;
 use crate::keys::{Key, Prefix};
 use crate::names::{HostName, Version};
 use crate::order::InstructionOrder;
-use crate::records::{Ended, Halt, RolloutOptions, RolloutPolicy, RolloutRecord, StoreIdentity, Trigger};
+use crate::records::{
+    Closing, Ended, Halt, RolloutOptions, RolloutPolicy, RolloutRecord, StoreIdentity, Trigger,
+};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 use std::collections::BTreeSet;
@@ -97,14 +99,21 @@ pub fn write_record<'a>(
     transaction
 }
 
-/// Returns the transaction by which a host takes over to look whether a rollout has ended, if the mark of the host
-/// that looked so far has this revision: 0 if there is none.
-pub fn begin_closing(host: &HostName, fence: Fence, order: InstructionOrder, mark: i64) -> Transaction {
+/// Returns the transaction by which a host takes over to look whether a rollout has ended, or says something else in its
+/// mark. `mark` is the revision of the mark that it found, 0 if there is none; `lease` the one of the new mark. The host
+/// keeps it alive as long as it looks.
+pub fn begin_closing(
+    host: &HostName,
+    fence: Fence,
+    order: InstructionOrder,
+    (mark, lease): (i64, i64),
+    closing: &Closing,
+) -> Transaction {
     let mut transaction = Transaction::idempotent("look whether the rollout has ended");
     fence.add_to(&mut transaction, host);
     transaction.compares.push(Compare::absent(Key::Ended(order)));
     transaction.compares.push(Compare::Revision(Key::Closing(order), mark));
-    transaction.put(Key::Closing(order), host.as_str(), fence.live_lease);
+    transaction.put(Key::Closing(order), codec::write(closing), lease);
     transaction
 }
 

@@ -5,6 +5,7 @@ mod failures;
 mod forecast;
 mod large;
 mod limits;
+mod looker;
 mod operators;
 mod stages;
 

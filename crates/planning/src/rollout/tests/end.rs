@@ -3,10 +3,10 @@
 
 use super::stages::with_canary;
 use super::*;
-use crate::host::{BrakesMemory, HostState, Looker};
+use crate::host::{BrakesMemory, HostState};
 use schema::records::{
-    Ended, FailedHost, FailureKind, HostProgress, LiveClaim, Maintenance, MaintenanceEntry, MaintenanceMode,
-    OnHalt, ProgressState, RolloutOptions, RolloutPolicy, Trigger,
+    Closing, Ended, FailedHost, FailureKind, HostProgress, LiveClaim, Maintenance, MaintenanceEntry,
+    MaintenanceMode, OnHalt, ProgressState, RolloutOptions, RolloutPolicy, Trigger,
 };
 
 const AT: EpochSeconds = EpochSeconds(1);
@@ -171,6 +171,7 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
         let task = match found.end_task() {
             EndTask::Stop => "stop",
             EndTask::Wait => "wait",
+            EndTask::Tell(_) => "tell",
             EndTask::LookAfter(_) => "look after",
             EndTask::Halt(_) => "halt",
             EndTask::End(_) => "end",
@@ -236,56 +237,79 @@ fn a_host_that_stops_working_after_the_end_does_not_count() {
 }
 
 impl Found {
-    fn marked(&mut self, lease: i64, at: i64) -> &mut Self {
-        let entry = Entry { value: b"web0".into(), create_revision: at, mod_revision: at, lease, version: 1 };
-        self.0.entries.insert(Key::Closing(ORDER).to_string(), entry);
+    /// The mark of the host that looks for the end.
+    fn marked(&mut self, (by, hosts): (&str, u32), lease: i64) -> &mut Self {
+        let mark = Closing { at: AT, by: by.into(), hosts };
+        self.put(&Key::Closing(ORDER), &codec::write(&mark), 70);
+        self.0.entries.get_mut(&Key::Closing(ORDER).to_string()).unwrap().lease = lease;
         self
     }
 }
 
 #[test]
 fn one_host_looks_for_the_end() {
-    let check = |change: &dyn Fn(&mut Found), expected: ClosingTask| {
+    let check = |change: &dyn Fn(&mut Found), lease: Option<i64>, expected: ClosingTask| {
         let mut found = two_hosts();
         change(&mut found);
-        assert_eq!(closing_task(ORDER, 7, &found.0, (&mut None, BootMillis(1))), expected);
+        assert_eq!(closing_task(ORDER, (&host("web0"), lease), &found.0), expected);
     };
-    check(&|_| {}, ClosingTask::Begin(0));
-    check(&|f| drop(f.marked(7, 70).record()), ClosingTask::Look);
-    check(&|f| drop(f.marked(8, 70).record()), ClosingTask::Wait);
+    check(&|_| {}, None, ClosingTask::Begin(0, 0));
+    check(&|f| drop(f.marked(("web0", 2), 7).record()), Some(7), ClosingTask::Look);
+    check(&|f| drop(f.marked(("web1", 2), 8).record()), Some(7), ClosingTask::Wait(2));
+    // It was restarted, or the answer to its own write was lost: nobody else looks.
+    check(&|f| drop(f.marked(("web0", 2), 8).record()), None, ClosingTask::Begin(70, 2));
+    check(&|f| drop(f.marked(("web0", 2), 8).record()), Some(7), ClosingTask::Begin(70, 2));
+    // An older agent writes nothing but its name.
+    check(&|f| drop(f.put(&Key::Closing(ORDER), "web1", 70).record()), None, ClosingTask::Wait(0));
+    check(&|f| drop(f.put(&Key::Closing(ORDER), "web0", 70).record()), None, ClosingTask::Begin(70, 0));
     let unwritten = |f: &mut Found| drop(f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string()));
-    check(&unwritten, ClosingTask::WriteRecord);
+    check(&unwritten, None, ClosingTask::WriteRecord);
     let others_write = |f: &mut Found| {
         unwritten(f);
         f.put(&Key::Resolving(ORDER), "web1", 60);
     };
-    check(&others_write, ClosingTask::Wait);
+    check(&others_write, None, ClosingTask::Wait(0));
     let ungoverned = |f: &mut Found| {
         f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string());
         f.0.entries.remove(&Key::RolloutPolicy.to_string());
     };
-    check(&ungoverned, ClosingTask::Stop);
-    check(&|f| drop(f.put(&Key::Ended(ORDER), "{}", 80).record()), ClosingTask::Stop);
+    check(&ungoverned, None, ClosingTask::Stop);
+    check(&|f| drop(f.put(&Key::Ended(ORDER), "{}", 80).record()), None, ClosingTask::Stop);
 }
 
 #[test]
-fn a_host_takes_over_a_mark_that_stayed_the_same_for_an_hour() {
-    let mut seen = None;
-    let mut check = |minutes: u64, (lease, at), expected: ClosingTask| {
+fn the_mark_says_how_many_agents_run() {
+    let check = |says: u32, live: usize, expected: Option<u32>| {
         let mut found = two_hosts();
-        let now = BootMillis(0).plus(Duration::from_secs(minutes * 60));
-        let task = closing_task(ORDER, 7, &found.marked(lease, at).0, (&mut seen, now));
-        assert_eq!(task, expected, "after {minutes} minutes");
+        found.hosts("web", live);
+        for number in 0..live {
+            found.live(&format!("web{number}"));
+        }
+        let told = match found.marked(("web0", says), 7).end_task() {
+            EndTask::Tell(hosts) => Some(hosts),
+            _ => None,
+        };
+        assert_eq!(told, expected, "{says} {live}");
     };
-    check(10, (8, 70), ClosingTask::Wait);
-    check(69, (8, 70), ClosingTask::Wait);
-    check(70, (8, 70), ClosingTask::Begin(70));
-    // Another host was faster.
-    check(71, (9, 75), ClosingTask::Wait);
-    check(130, (9, 75), ClosingTask::Wait);
-    check(131, (9, 75), ClosingTask::Begin(75));
-    check(132, (7, 80), ClosingTask::Look);
-    check(133, (9, 81), ClosingTask::Wait);
+    check(0, 1, Some(1));
+    check(10, 10, None);
+    check(10, 14, None);
+    check(10, 16, Some(16));
+    check(10, 4, Some(4));
+}
+
+#[test]
+fn the_fleet_asks_equally_often_whether_somebody_looks_however_large_it_is() {
+    let seconds = |hosts, random| ask_delay(hosts, random).as_secs();
+    assert_eq!((seconds(2, 0.0), seconds(2, 1.0)), (5, 15));
+    // All of them together ask every five seconds.
+    assert_eq!((seconds(12, 0.5), seconds(120, 0.5)), (60, 600));
+    assert_eq!(seconds(100_000, 0.5), 3_600);
+    // Nobody has counted them yet.
+    assert_eq!(seconds(0, 0.5), 60);
+    // A host that waits for its stage reads soon in a small fleet.
+    let most = |hosts| stage_delay(hosts, 1.0).as_millis();
+    assert_eq!([most(0), most(8), most(1_000), most(10_000)], [5_000, 40, 5_000, 5_000]);
 }
 
 #[test]
@@ -300,9 +324,36 @@ fn a_host_that_waits_for_its_stage_sees_whether_another_one_looks() {
     };
     let (mut staged, _, other) = with_canary();
     check(&staged, &other, Some(Looker::Missing));
-    staged.put(&Key::Closing(ORDER), "web0", 70);
-    check(&staged, &other, Some(Looker::Seen));
+    staged.marked(("another", 12), 7);
+    check(&staged, &other, Some(Looker::Other(12)));
+    // It looked itself, before it was restarted: it goes on at once.
+    staged.marked((&other, 12), 7);
+    check(&staged, &other, Some(Looker::Own));
+    assert_eq!(Looker::Own.first_ask_delay(1.0), Duration::ZERO);
     check(&of_web(1), "web0", None);
+}
+
+#[test]
+fn a_rollout_that_stands_still_names_the_host_that_has_to_go_on() {
+    let check = |mark: Option<&str>, now: i64, expected: Option<&str>| {
+        let mut found = two_hosts();
+        found.progress("web0", ProgressState::Proven);
+        if let Some(by) = mark {
+            found.marked((by, 2), 7);
+        }
+        let present = PresentRollout::find(&found.0).unwrap();
+        let status = RolloutStatus::new(&present, &found.0, EpochSeconds(now));
+        assert_eq!((status.state, status.why.as_deref()), (RolloutWord::GoesOn, expected));
+    };
+    // The host was proven after a second.
+    check(Some("web0"), 10, None);
+    let named = "it waits for no host; web0 has to open the next stage or to end the rollout, since 1970-01-01T00:00:01Z";
+    check(Some("web0"), 20, Some(named));
+    check(None, 20, Some("it waits for no host, and no host looks after it; one does within a minute"));
+    let mut found = two_hosts();
+    found.live("web1").progress("web0", ProgressState::Proven);
+    let present = PresentRollout::find(&found.0).unwrap();
+    assert_eq!(RolloutStatus::new(&present, &found.0, EpochSeconds(1_000)).why, None, "it waits for web1");
 }
 
 #[test]
