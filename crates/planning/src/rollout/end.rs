@@ -54,7 +54,14 @@ pub enum EndTask {
 
 /// Returns what is read, all at one revision. The host with the mark watches the ranges.
 pub fn end_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    let hosts = vec![Prefix::Hosts, Prefix::Lives, Prefix::Announced, Prefix::Claimed, Prefix::Maintenances];
+    let hosts = vec![
+        Prefix::Hosts,
+        Prefix::Lives,
+        Prefix::Announced,
+        Prefix::Claimed,
+        Prefix::Maintenances,
+        Prefix::Freezes,
+    ];
     let of_rollout = vec![Prefix::Rollout(order), Prefix::ProgressOf(order)];
     (vec![Key::Store, Key::CurrentVersion], [hosts, of_rollout].concat())
 }

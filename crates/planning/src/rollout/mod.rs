@@ -5,6 +5,7 @@ mod closing;
 mod end;
 mod failures;
 mod forecast;
+mod frozen;
 mod halt;
 mod history;
 mod holders;

@@ -1,6 +1,7 @@
 //! Opens the stages of a rollout, one after the other. A stage opens when every host of the stages before it is
 //! proven or settled otherwise, and stayed so for the time of the soak.
 
+use super::frozen::FrozenHosts;
 use super::limits::place;
 use super::results::{HostResult, results};
 use super::stages::{open_stage, stage_of};
@@ -119,6 +120,18 @@ impl<'a> Members<'a> {
             })
     }
 
+    /// Says that the next stage, or the end, waits for hosts that are all frozen; `None` if one of them is not.
+    pub(super) fn held_by_freezes(&self, waits_for: &[HostName]) -> Option<String> {
+        let frozen = FrozenHosts::read(self.found);
+        let of = |host: &HostName| frozen.of(host, self.roster.get(host)?);
+        let first = waits_for.first()?;
+        let by = of(first)?;
+        waits_for.iter().all(|host| of(host).is_some()).then(|| match waits_for.len() - 1 {
+            0 => format!("it waits for {first}: {by}"),
+            more => format!("it waits for {first} and {more} more, which are all frozen: {by}"),
+        })
+    }
+
     /// Returns the record with other hosts in the place of those that a stage chose and that do not belong to it any
     /// more, and of those of the open stage whose agents do not run; `None` if nothing changes.
     fn choose_again(&self, open: u32) -> Option<RolloutRecord> {
@@ -141,7 +154,7 @@ impl<'a> Members<'a> {
     }
 
     /// Returns the host that takes the place of one that a stage chose: the first by place, if possible one whose
-    /// agent runs and that no later stage chose.
+    /// agent runs, that is not frozen and that no later stage chose.
     fn replacement(
         &self,
         (host, number): (&HostName, u32),
@@ -160,7 +173,13 @@ impl<'a> Members<'a> {
                 && (is_live(other) || !must_be_live)
         };
         let is_chosen = |other: &HostName| record.stages.iter().any(|stage| stage.hosts.contains(other));
-        let order = |other: &HostName| (!is_live(other), is_chosen(other), place(other, &record.version));
+        let frozen = FrozenHosts::read(self.found);
+        let is_frozen = |other: &HostName| {
+            self.roster.get(other).is_some_and(|roster| frozen.of(other, roster).is_some())
+        };
+        let order = |other: &HostName| {
+            (!is_live(other), is_frozen(other), is_chosen(other), place(other, &record.version))
+        };
         let others = self.results.iter().filter(fits).map(|(other, _)| other);
         others.min_by_key(|other| order(other)).cloned()
     }

@@ -20,9 +20,9 @@ use schema::time::{EpochSeconds, Span};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The ranges from which the record of a rollout follows: the roster, the hosts whose agents run, and the earlier
-/// rollouts.
-pub const RECORD_RANGES: [Prefix; 3] = [Prefix::Hosts, Prefix::Lives, Prefix::Rollouts];
+/// The ranges from which the record of a rollout follows: the roster, the hosts whose agents run, the freezes, and the
+/// earlier rollouts.
+pub const RECORD_RANGES: [Prefix; 4] = [Prefix::Hosts, Prefix::Lives, Prefix::Freezes, Prefix::Rollouts];
 
 /// Returns the record of a rollout that begins now. `found` holds the keys of
 /// [`record_keys`](schema::writes::rollout::record_keys) and the ranges of [`RECORD_RANGES`], at one revision. A policy that cannot be used gives a record that lets no host start, and says why.

@@ -1,5 +1,6 @@
 //! The stages of a rollout: which hosts update first. A stage opens when the hosts before it are proven.
 
+use super::frozen::FrozenHosts;
 use super::limits::place;
 use super::soak::StageSoak;
 use schema::keys::Key;
@@ -65,8 +66,8 @@ pub(super) fn resolve_stages(
     stages
 }
 
-/// Returns so many hosts of each role, by place. A host whose agent does not run is chosen only if there is no
-/// other one at all: a stage is not skipped because its hosts are off for a moment.
+/// Returns so many hosts of each role, by place. A host that is frozen, or whose agent does not run, is chosen only if
+/// there is no other one at all: a stage is not skipped because its hosts are off for a moment.
 fn choose<'a>(
     count: u32,
     hosts: impl Iterator<Item = (&'a HostName, &'a RosterEntry)>,
@@ -75,17 +76,20 @@ fn choose<'a>(
 ) -> BTreeSet<HostName> {
     let mut hosts: Vec<_> = hosts.collect();
     hosts.sort_by_key(|(host, _)| (place(host, version), (*host).clone()));
+    let frozen = FrozenHosts::read(found);
+    let is_live = |host: &HostName| found.get(&Key::Live(host.clone())).is_some();
     let mut counts: BTreeMap<Option<&Role>, u32> = BTreeMap::new();
     let mut chosen = BTreeSet::new();
     for (host, roster) in &hosts {
         let count_of_role = counts.entry(roster.role.as_ref()).or_default();
-        if *count_of_role < count && found.get(&Key::Live((*host).clone())).is_some() {
+        if *count_of_role < count && is_live(host) && frozen.of(host, roster).is_none() {
             *count_of_role += 1;
             chosen.insert((*host).clone());
         }
     }
     if chosen.is_empty() {
-        chosen.extend(hosts.first().map(|(host, _)| (*host).clone()));
+        let first = hosts.iter().find(|(host, _)| is_live(host)).or(hosts.first());
+        chosen.extend(first.map(|(host, _)| (*host).clone()));
     }
     chosen
 }

@@ -109,7 +109,10 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
     let stages: Vec<StageSummary> = stages.collect();
     let why = match waits_for.is_empty() {
         true => stages_without_proof(&stages, open, rest),
-        false => stuck_limits((order, record), &members.results, found),
+        false => {
+            let stuck = || stuck_limits((order, record), &members.results, found);
+            members.held_by_freezes(&waits_for).or_else(stuck)
+        }
     };
     RolloutSummary { stages, why: why.filter(|_| !has_ended), waits_for }
 }

@@ -1,13 +1,12 @@
 //! What the store says about the hosts when a forecast begins.
 
 use super::types::ForecastInput;
+use crate::rollout::frozen::FrozenHosts;
 use crate::rollout::opening::hosts_of;
 use crate::rollout::results::{HostResult, results};
 use crate::rollout::stages::stage_of;
 use crate::rollout::{Need, place};
 use schema::codec;
-use schema::freeze::FreezeScope;
-use schema::frozen::FrozenBy;
 use schema::keys::{Key, StatusState};
 use schema::limit::{Limit, Place};
 use schema::names::{HostName, StatusType};
@@ -60,7 +59,7 @@ impl Fleet {
         let ForecastInput { order, record, found, durations, now, .. } = *input;
         let roster = hosts_of(found);
         let results = results(order, record, found);
-        let freezes: Vec<FrozenBy> = FrozenBy::all(found).filter(is_of_some_hosts).collect();
+        let freezes = FrozenHosts::read(found);
         let mut limits = Limits::default();
         let hosts = results.into_iter().map(|(name, result)| {
             let unknown = RosterEntry::default();
@@ -81,7 +80,7 @@ impl Fleet {
                 takes: durations.of(&name, entry.role.as_ref()),
                 running_for: since(ProgressState::Started),
                 held_for: since(ProgressState::Proven),
-                held_back: frozen(&name, entry, &freezes),
+                held_back: freezes.of(&name, entry).map(ToString::to_string),
                 result,
                 name,
             }
@@ -105,17 +104,6 @@ impl Fleet {
 /// Returns the time since a time that another clock said.
 pub(super) fn passed(since: EpochSeconds, now: EpochSeconds) -> Duration {
     Duration::from_secs(u64::try_from(now.0.saturating_sub(since.0)).unwrap_or(0))
-}
-
-/// Freezes of the whole fleet end some time, and then everything goes as the forecast says.
-fn is_of_some_hosts(frozen: &FrozenBy) -> bool {
-    !matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause)
-}
-
-fn frozen(host: &HostName, roster: &RosterEntry, freezes: &[FrozenBy]) -> Option<String> {
-    let scopes = FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref());
-    let frozen = freezes.iter().find(|frozen| scopes.contains(&frozen.scope))?;
-    Some(frozen.to_string())
 }
 
 /// Returns whether a host needs claims, as far as the store shows.

@@ -21,7 +21,7 @@ pub fn forecast_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
     let (mut keys, mut ranges) = super::end_reads(order);
     keys.push(Key::RolloutPolicy);
     let provisioned = Prefix::Status(StatusType::provisioned(), StatusState::Success);
-    ranges.extend([Prefix::Claims, Prefix::Freezes, provisioned]);
+    ranges.extend([Prefix::Claims, provisioned]);
     (keys, ranges)
 }
 

@@ -80,6 +80,33 @@ pub(super) fn with_canary() -> (Found, String, String) {
     (found, canary, other.to_owned())
 }
 
+impl Found {
+    fn frozen(&mut self, name: &str) -> &mut Self {
+        let scope = schema::freeze::FreezeScope::Host(host(name));
+        let freeze = Freeze { by: "ann".into(), reason: "disk".into(), at: AT, until: None };
+        self.put(&Key::Freeze(scope, Token::new(name).unwrap()), &codec::write(&freeze), 20)
+    }
+}
+
+#[test]
+fn a_frozen_host_is_no_canary_unless_all_are_frozen() {
+    let (_, first, _) = with_canary();
+    let mut found = three_hosts(CANARY);
+    let second = found.frozen(&first).with_record().canary();
+    assert_ne!(second, first);
+    // Its replacement is not the frozen one either.
+    let record = record_without(&host(&second), (ORDER, &found.record()), &found.0);
+    assert!(!record.stages[0].hosts.contains(&host(&first)), "{record:?}");
+    let mut all = three_hosts(CANARY);
+    for name in ["web0", "web1", "web2"] {
+        all.frozen(name);
+    }
+    assert_eq!(all.with_record().canary(), first);
+    let present = PresentRollout::find(&all.0).unwrap();
+    let why = RolloutStatus::new(&present, &all.0, EpochSeconds(1)).why;
+    assert_eq!(why, Some(format!("it waits for {first}: host {first} is frozen by ann: disk")));
+}
+
 #[test]
 fn a_stage_chooses_hosts_that_run_by_place() {
     let (found, canary, _) = with_canary();
