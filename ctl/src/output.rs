@@ -291,11 +291,16 @@ pub(crate) fn usage(error: &clap::Error, wants_json: bool) -> Exit {
         return Exit::Yes;
     }
     if wants_json {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default();
-        json_error(Exit::Usage.as_str(), first.trim_start_matches("error: "), None, Exit::Usage);
+        json_error(Exit::Usage.as_str(), &usage_message(&error.to_string()), None, Exit::Usage);
     }
     Exit::Usage
+}
+
+/// Returns what is wrong in one line. The parser names missing options below its first line, and tips and the usage after
+/// an empty one.
+fn usage_message(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// Writes an error as JSON in place of the result.
@@ -319,6 +324,18 @@ mod tests {
         };
         assert_eq!(content(1, 5), content(1, 6));
         assert_ne!(content(1, 5), content(2, 5));
+    }
+
+    #[test]
+    fn wrong_usage_names_what_is_missing() {
+        let check = |text: &str, expected: &str| assert_eq!(usage_message(text), expected);
+        let missing =
+            "error: the following required arguments were not provided:\n  --reason <REASON>\n\nUsage: x\n";
+        check(missing, "the following required arguments were not provided: --reason <REASON>");
+        check(
+            "error: unexpected argument '--x' found\n\n  tip: a similar one exists\n",
+            "unexpected argument '--x' found",
+        );
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::fleet::waits::{Chain, Root, WaitGraph};
 use crate::text::{Text, as_rfc3339, with_distance};
 use schema::health::Level;
 use schema::names::{HostName, Role, ServiceName, Version};
-use schema::plan::Phase;
-use schema::records::{ReportedTarget, Wait};
+use schema::plan::{Phase, Reason};
+use schema::records::{Report, ReportedTarget, Wait};
 use schema::time::EpochSeconds;
 use schema::verdict::VerdictKind;
 use serde::Serialize;
@@ -196,7 +196,7 @@ impl HostView {
             unreadable_claim: unreadable_claim(facts),
             phase: report.map(|report| report.phase),
             own_verdict: report.map(|report| OwnVerdict::from(&report.verdict)),
-            activity: report.map(|report| report.plan.because.to_string()),
+            activity: report.and_then(activity),
             next_attempt_at: report.and_then(|report| report.next_attempt_at),
             running_step: report.and_then(|report| report.running_step.as_ref()).map(RunningStepView::from),
             next: planned
@@ -315,6 +315,14 @@ impl HostView {
         self.log[before..].iter().for_each(|line| add("log", line));
         text
     }
+}
+
+/// Returns what a host is doing. A validation that ran while the host had nothing else to do is no activity: the report
+/// stays as it is when the validation has ended.
+fn activity(report: &Report) -> Option<String> {
+    let is_routine = matches!(report.plan.because, Reason::StepRunning { .. })
+        && matches!(report.phase, Phase::Idle | Phase::Start);
+    (!is_routine).then(|| report.plan.because.to_string())
 }
 
 /// Number of log lines that the text shows.
