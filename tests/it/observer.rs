@@ -1,4 +1,6 @@
 //! The observer against real stores and beside the command.
+//!
+//! This file is long because each test starts an observer and a store of its own and asks all of its answers.
 
 use crate::contract::fleet::{FLEET, fill};
 use rustix::process::Signal;

@@ -725,7 +725,7 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{ROLLOUTS}<id>/{SOAK}<stage>"), "JSON", "as the record"),
         key(format!("{ROLLOUTS}<id>/{SOAKING}<stage>"), "text", "a lease of the time of the soak"),
         key(format!("{ROLLOUTS}<id>/halt"), "JSON", "until `rollout resume`"),
-        key(format!("{ROLLOUTS}<id>/closing"), "text", "live lease"),
+        key(format!("{ROLLOUTS}<id>/closing"), "JSON", "a lease of 20 seconds, kept alive by looks alone"),
         key(format!("{ROLLOUTS}<id>/ended"), "JSON", "as the record"),
         key(format!("{PROGRESS}<id>/{host}"), "JSON", "as the record"),
         key(format!("{CLAIMS}<by>/<value>/<number>"), "JSON", "durable"),

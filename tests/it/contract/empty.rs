@@ -180,8 +180,13 @@ pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
             .something_stands("/running_version/43/db-1")
             .stands("/orchestrate/announced/db-1", "43")
             .something_stands("/orchestrate/hosts/db-1"),
-        row("a host on the roster", "hosts add web-1 --role web --label rack=r1", 0, "")
-            .something_stands("/orchestrate/hosts/web-1"),
+        row(
+            "a host on the roster",
+            "hosts add web-1 --role web --label rack=r1",
+            0,
+            "web-1: role web, label rack=r1\n",
+        )
+        .something_stands("/orchestrate/hosts/web-1"),
         row("the fleet is frozen before its first agent", "freeze --reason disk", 0, "")
             .says("no host starts an update")
             .something_stands("/orchestrate/store"),

@@ -312,7 +312,13 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("a host and a selection", "retry web-1 --suspect", 64, ""),
         row("nobody is suspect", "retry --suspect", 1, "").says("no host is selected"),
         row("a host without an entry is not known", "retry db-2", 1, "").gone("/orchestrate/retry/db-2"),
-        row("what is not said stays", "hosts add web-1 --label zone=a", 0, "").stands(
+        row(
+            "what is not said stays",
+            "hosts add web-1 --label zone=a",
+            0,
+            "web-1: role web, group front, label rack=r1, label zone=a\n",
+        )
+        .stands(
             "/orchestrate/hosts/web-1",
             r#"{"format":1,"role":"web","group":"front","labels":{"rack":"r1","zone":"a"},"since":1416300000}"#,
         ),

@@ -1,7 +1,7 @@
 //! What hosts did in a rollout by themselves, and services that do not work, as events. The keys of rollouts stay in
 //! the store as long as their record, so that no event of these acts has to be written.
 
-use super::events::{HostChange, PastEvent};
+use super::past_event::{HostChange, PastEvent};
 use crate::text::rfc3339;
 use schema::codec;
 use schema::health::Health;

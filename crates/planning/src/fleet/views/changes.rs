@@ -2,7 +2,7 @@
 //! No key tells of that; it follows from what keys held before and after.
 
 use super::automatic::{automatic_act, tells_of_acts};
-use super::events::{HostChange, PastEvent};
+use super::past_event::{HostChange, PastEvent};
 use crate::text::rfc3339;
 use schema::codec;
 use schema::health::Health;
