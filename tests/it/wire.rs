@@ -56,7 +56,8 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Failed(..) => ("failed", again::<FailedHost>(value)),
         Key::Halt(_) => ("halt", again::<Halt>(value)),
         Key::Trigger => ("trigger", again::<Trigger>(value)),
-        Key::Closing(_) => ("closing", again::<Closing>(value)),
+        // Later versions write more than the name of the host.
+        Key::Closing(_) => ("closing", Closing::read(value.as_bytes()).by),
         Key::Ended(_) => ("ended", again::<Ended>(value)),
         Key::StageOpened(..) => ("opened", again::<StageOpening>(value)),
         Key::Soak(..) => ("soak", again::<Soak>(value)),

@@ -30,8 +30,8 @@ pub(crate) fn check_records(changes: &[Change], writer: &Writer, store: &Store) 
     Ok(())
 }
 
-/// The version to go back to is that of the rollout before if it ended, else the one to which that would have gone back.
-/// A rollback goes back to its own version, if that ever ended a rollout.
+/// The version to go back to is that of the rollout before if it ended with another version, else the one to which that
+/// would have gone back. A rollback goes back to its own version, if that ever ended a rollout.
 fn check_good(order: InstructionOrder, record: &RolloutRecord, store: &Store) -> Result<(), Violation> {
     let since = store.entry(&Key::RolloutPolicy.to_string());
     let since = since.and_then(|entry| codec::read::<RolloutPolicy>(&entry.value).ok());
@@ -47,7 +47,7 @@ fn check_good(order: InstructionOrder, record: &RolloutRecord, store: &Store) ->
     let before = records.iter().filter(|(of, _)| *of < order).max_by_key(|(of, _)| *of);
     let expected = match before.filter(|(of, _)| of.revision > since) {
         _ if record.rollback && works => Some(&record.version),
-        Some((of, before)) if has_ended(*of) => Some(&before.version),
+        Some((of, before)) if has_ended(*of) && before.version != record.version => Some(&before.version),
         Some((_, before)) => before.good.as_ref(),
         None => None,
     };

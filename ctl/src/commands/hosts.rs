@@ -185,12 +185,12 @@ async fn add(
         }
     };
     let answer = json!({ "host": host, "revision": revision, "changed": unchanged.is_none() });
-    output.answer(&answer, |output| output.line(&said(host, &entry)));
+    output.answer(&answer, |output| output.line(&entry_line(host, &entry)));
     Ok(Exit::Yes)
 }
 
 /// Returns the roster entry of a host in one line.
-fn said(host: &HostName, entry: &RosterEntry) -> String {
+fn entry_line(host: &HostName, entry: &RosterEntry) -> String {
     let named = [("role", &entry.role), ("group", &entry.group)];
     let named = named.into_iter().filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?)));
     let labels = entry.labels.iter().map(|(name, value)| format!("label {name}={value}"));

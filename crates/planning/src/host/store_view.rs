@@ -113,12 +113,12 @@ pub fn roster_difference(
     let pairs = [("role", role, roster.role.as_ref()), ("group", group, roster.group.as_ref())];
     let (what, ours, theirs) =
         pairs.into_iter().find(|(_, ours, theirs)| ours.is_some() && ours != theirs)?;
-    let said = |name: Option<&Role>| name.map_or("none".to_owned(), ToString::to_string);
+    let text = |name: Option<&Role>| name.map_or("none".to_owned(), ToString::to_string);
     Some(format!(
         "the {what} in the settings is {}, the {what} on the roster is {}: change the settings, or run `orchestrate hosts add {host} --{what} {}`",
-        said(ours),
-        said(theirs),
-        said(ours)
+        text(ours),
+        text(theirs),
+        text(ours)
     ))
 }
 

@@ -60,7 +60,7 @@ fn another_host_goes_on_when_the_one_that_looks_stands_still_though_its_agent_ru
 #[test]
 fn agents_that_are_restarted_one_after_the_other_do_not_slow_a_rollout() {
     let (script, ..) = observed();
-    let undisturbed = time_of(&run(&script), &FleetFact::Ended);
+    let expected = time_of(&run(&script), &FleetFact::Ended);
     // An upgrade of the agents: each is away for two seconds.
     let restarts = (0..3 * 13).map(|number| {
         let host = HostName::new(format!("h{}", number % 13)).expect("a host name");
@@ -69,7 +69,7 @@ fn agents_that_are_restarted_one_after_the_other_do_not_slow_a_rollout() {
     let acts = script.acts.iter().cloned().chain(restarts).collect();
     let history = run(&Script { acts, ..script });
     let ended = time_of(&history, &FleetFact::Ended);
-    assert!(ended <= undisturbed + WITHIN, "{ended} instead of {undisturbed}:\n{}", shown(&history));
+    assert!(ended <= expected + WITHIN, "{ended} instead of {expected}:\n{}", shown(&history));
     assert_eq!(history.hosts_at(&version("v2")), 13);
     assert_eq!(times(&history, |fact| matches!(fact, FleetFact::SoakEnded(_))), [0_u64; 0]);
 }

@@ -111,10 +111,11 @@ fn end_of(host: &HostName, change: &KeyChange, changes: &[KeyChange]) -> Option<
         Ok(Key::Report(of) | Key::Live(of) | Key::RunningVersion(_, of)) => of == *host,
         _ => false,
     };
-    let said = changes.iter().filter(|other| is_of_host(&other.key)).find_map(|other| other.after.as_ref());
+    let written =
+        changes.iter().filter(|other| is_of_host(&other.key)).find_map(|other| other.after.as_ref());
     let had_lease = change.before.as_ref().is_some_and(|entry| entry.lease != 0);
-    let report = said.and_then(|entry| codec::read::<Report>(&entry.value).ok());
-    Some(match (report, said) {
+    let report = written.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+    Some(match (report, written) {
         (Some(Report { verdict: HostVerdict::Running { version }, .. }), _) => {
             format!("an update to {version} starts")
         }

@@ -59,9 +59,9 @@ impl EventsView {
             }
         }
         // A rollback of an operator has an event, and that of a present rollout is told by the version.
-        let told: BTreeSet<i64> = events.iter().map(|event| event.revision).collect();
+        let revisions: BTreeSet<i64> = events.iter().map(|event| event.revision).collect();
         let is_told =
-            |act: &PastEvent| act.change == Some(HostChange::Rollback) && told.contains(&act.revision);
+            |act: &PastEvent| act.change == Some(HostChange::Rollback) && revisions.contains(&act.revision);
         events.extend(automatic_acts(found).filter(|act| !is_told(act)));
         events.sort_by_key(|event| event.revision);
         Self { events, revision: found.revision, not_recorded: Vec::new() }

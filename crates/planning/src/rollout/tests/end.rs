@@ -285,11 +285,11 @@ fn the_mark_says_how_many_agents_run() {
         for number in 0..live {
             found.live(&format!("web{number}"));
         }
-        let told = match found.marked(("web0", says), 7).end_task() {
+        let hosts = match found.marked(("web0", says), 7).end_task() {
             EndTask::Tell(hosts) => Some(hosts),
             _ => None,
         };
-        assert_eq!(told, expected, "{says} {live}");
+        assert_eq!(hosts, expected, "{says} {live}");
     };
     check(0, 1, Some(1));
     check(10, 10, None);
