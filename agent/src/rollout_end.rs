@@ -182,6 +182,7 @@ impl RolloutEndTask {
         if closing_task(order, (&self.host, Some(mark.lease)), &found) != ClosingTask::Look {
             // It ended while nobody looked, or the rollout has.
             self.drop_mark();
+            return Ok(true);
         }
         self.followed.follow(&ranges, found.revision);
         let ended = Ended { at: clock::now().wall, by: self.host.to_string() };

@@ -731,7 +731,11 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{CLAIMS}<by>/<value>/<number>"), "JSON", "durable"),
         key(format!("{CLAIMED}{host}"), "JSON", "durable"),
         key(format!("{QUEUE}<id>/limit/<by>/<value>/<place>/{host}"), "empty", "live lease"),
-        key(format!("{LOST_MARK}{host}"), "JSON", "until the agent runs again, or the claims end"),
+        key(
+            format!("{LOST_MARK}{host}"),
+            "JSON",
+            "until the agent runs again, the claims end, or the host counts as failed",
+        ),
         key(format!("{LOST_TIMER}{host}"), "empty", "a lease of `lost_after`"),
         key(format!("{CLASHES}{host}"), "JSON", "a lease of the second agent"),
     ]

@@ -14,7 +14,6 @@ use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{Ended, StageOpening};
-use schema::transaction::Transaction;
 use schema::writes::stage::time_soak;
 
 /// How many scripts of a fleet look after its rollout in the minute in which each of them asks once. More would read
@@ -70,13 +69,13 @@ pub(super) async fn go_on(
     let (keys, ranges) = end_reads(order);
     let found = session.read_all(&keys, &ranges, None, deadline).await?;
     let (at, by) = (now(), host.to_string());
-    let transactions = match end_task(order, &found, &Ended { at, by: by.clone() }) {
-        EndTask::Stage(transaction) | EndTask::End(transaction) => vec![transaction],
+    let transaction = match end_task(order, &found, &Ended { at, by: by.clone() }) {
+        EndTask::Stage(transaction) | EndTask::End(transaction) => Some(transaction),
         // A script does not roll back.
-        EndTask::Halt(halts) => halts.into_iter().next_back().into_iter().collect(),
+        EndTask::Halt(halts) => halts.into_iter().next_back(),
         EndTask::Soak(stage, length) => {
             let timer = session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
-            vec![time_soak((order, stage), timer, &StageOpening { at, by }, &found)]
+            Some(time_soak((order, stage), timer, &StageOpening { at, by }, &found))
         }
         EndTask::LookAfter(found) => {
             holders(host, &found, store).await?;
@@ -84,7 +83,10 @@ pub(super) async fn go_on(
         }
         EndTask::Stop | EndTask::Wait | EndTask::Tell(_) => return Ok(false),
     };
-    commit_first(&transactions, store).await
+    match transaction {
+        Some(transaction) => Ok(session.commit(&transaction, deadline).await?.applied),
+        None => Ok(false),
+    }
 }
 
 /// Writes that the present rollout has ended, if it has and nobody has written it yet: what comes next must know
@@ -98,22 +100,14 @@ pub(super) async fn note_end(store: &Store<'_>) -> Result<(), StoreError> {
         return Ok(());
     }
     let (keys, ranges) = end_reads(order);
-    let found = session.read_all(&keys, &ranges, None, deadline).await?;
+    let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
+    // What a mark says about the number of agents is the business of its holder.
+    found.entries.remove(&Key::Closing(order).to_string());
     let ended = Ended { at: now(), by: store.settings.author.name.clone() };
     if let EndTask::End(transaction) = end_task(order, &found, &ended) {
-        commit_first(&[transaction], store).await?;
+        session.commit(&transaction, deadline).await?;
     }
     Ok(())
-}
-
-/// Commits the first of these transactions that the store permits. Returns true if it was applied.
-async fn commit_first(transactions: &[Transaction], store: &Store<'_>) -> Result<bool, StoreError> {
-    for transaction in transactions {
-        if store.session.commit(transaction, store.deadline).await?.applied {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked and

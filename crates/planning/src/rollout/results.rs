@@ -116,8 +116,13 @@ fn is_in_maintenance(host: &HostName, found: &KeySnapshot) -> bool {
     mark.is_some_and(|mark| mark.how == MaintenanceMode::Maintenance)
 }
 
+/// Number of hosts that the version has not reached and that are gone, from which on they show a fault of the network or
+/// the power. Fewer may have been off before.
+const MASS_LOSS: usize = 3;
+
 /// Returns the hosts that vanished after their proof and are to be counted as failed if they do not come back; none
-/// while most of the hosts that the version has not reached are gone too. Then the network or the power is at fault.
+/// while most of the hosts that the version has not reached, and at least [`MASS_LOSS`], are gone too. Then the network
+/// or the power is at fault.
 pub(super) fn vanished_by_version(
     order: InstructionOrder,
     results: &BTreeMap<HostName, HostResult>,
@@ -130,7 +135,7 @@ pub(super) fn vanished_by_version(
     let (gone, there): (Vec<_>, Vec<_>) = untouched
         .filter(|(host, _)| !is_in_maintenance(host, found))
         .partition(|(_, result)| **result == HostResult::Absent);
-    if gone.len() > there.len() {
+    if gone.len() >= MASS_LOSS && gone.len() > there.len() {
         return BTreeSet::new();
     }
     let vanished = results.iter().filter(|(_, result)| **result == HostResult::Vanished);

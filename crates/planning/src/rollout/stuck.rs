@@ -1,13 +1,15 @@
-//! Limits that no host leaves by itself, so that the hosts that wait for them wait for an operator.
+//! What keeps a rollout from going on: limits that no host leaves by itself, so that the hosts that wait for them wait for an
+//! operator, and hosts that vanished after their proof.
 
 use super::opening::hosts_of;
-use super::results::{HostResult, has_started};
+use super::results::{HostResult, has_started, vanished_by_version};
 use schema::keys::Key;
 use schema::limit::Limit;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::RolloutRecord;
 use schema::snapshot::KeySnapshot;
+use schema::time::format_duration;
 use schema::writes::claims::FoundClaims;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,4 +66,24 @@ fn idle_holders(
         claims.number_of(limit).is_some() && claims.is_for_update() && is_over
     };
     hosts.filter(is_idle).collect()
+}
+
+/// Says which hosts vanished after their proof, and what becomes of them.
+pub(super) fn held_by_vanished(
+    (order, record): (InstructionOrder, &RolloutRecord),
+    results: &BTreeMap<HostName, HostResult>,
+    found: &KeySnapshot,
+) -> Option<String> {
+    let vanished = results.iter().filter(|(_, result)| **result == HostResult::Vanished);
+    let names: Vec<&str> = vanished.map(|(host, _)| host.as_str()).collect();
+    let (first, names) = (*names.first()?, names.join(", "));
+    let lost_after = format_duration(record.lost_after.0);
+    Some(match vanished_by_version(order, results, found).is_empty() {
+        false => format!(
+            "vanished after the proof: {names}; a host counts as failed when its agent has not run for {lost_after}"
+        ),
+        true => format!(
+            "vanished after the proof: {names}; none counts as failed while most hosts that the version has not reached are gone too; `orchestrate rollout excuse {first}` goes on without it"
+        ),
+    })
 }

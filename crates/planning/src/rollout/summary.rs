@@ -5,7 +5,7 @@ use super::opening::Members;
 use super::results::{HostResult, has_started};
 use super::soak::StageSoak;
 use super::stages::{open_stage, stage_name};
-use super::stuck::stuck_limits;
+use super::stuck::{held_by_vanished, stuck_limits};
 use crate::text::as_rfc3339;
 use schema::keys::Key;
 use schema::names::HostName;
@@ -111,7 +111,8 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
         true => stages_without_proof(&stages, open, rest),
         false => {
             let stuck = || stuck_limits((order, record), &members.results, found);
-            members.held_by_freezes(&waits_for).or_else(stuck)
+            let vanished = || held_by_vanished((order, record), &members.results, found);
+            members.held_by_freezes(&waits_for).or_else(stuck).or_else(vanished)
         }
     };
     RolloutSummary { stages, why: why.filter(|_| !has_ended), waits_for }
