@@ -130,8 +130,10 @@ impl Forwarders {
                 // It goes on when the client has another answer, and so learns whether the forwarder is
                 // only slow.
                 tokio::spawn(async move {
-                    // The semaphore is never closed.
-                    let Ok(_place) = attempts.acquire_owned().await else { return };
+                    // The semaphore is never closed. The client waits no longer than this for a place, so that
+                    // the attempts that wait are bounded as the clients are.
+                    let place = timeout_at(begin + TOTAL_TIMEOUT, attempts.acquire_owned()).await;
+                    let Ok(Ok(_place)) = place else { return };
                     // The client may have its answer already.
                     let _ = sender.try_send(forwarder.attempt(&packet).await);
                 });

@@ -31,7 +31,6 @@ impl NotTrusted {
 
 /// True if an error says that the machine lacks something or fails, and nothing about a file.
 pub fn is_of_machine(error: &io::Error) -> bool {
-    use rustix::io::Errno;
     let errors =
         [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::INTR, Errno::AGAIN, Errno::STALE];
     Errno::from_io_error(error).is_some_and(|error| errors.contains(&error))

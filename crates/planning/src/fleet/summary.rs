@@ -12,8 +12,9 @@ impl Fleet {
         self.state_by(!self.failed_services().is_empty())
     }
 
-    /// True if a host reports settings, service files or templates that it cannot use.
-    fn has_unusable_files(&self) -> bool {
+    /// True if a host reports settings, service files or templates that it cannot use, or settings that name another
+    /// role or group than the roster.
+    fn has_problems(&self) -> bool {
         let mut live = self.hosts.values().filter(|facts| facts.live.is_some());
         live.any(|facts| facts.readable_report().is_some_and(|report| !report.problems.is_empty()))
     }
@@ -25,7 +26,7 @@ impl Fleet {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
         let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
-        let is_impaired = is_service_down || clashes || self.has_unusable_files();
+        let is_impaired = is_service_down || clashes || self.has_problems();
         let is_held = || self.is_halted() && self.verdicts().values().any(waits_for_operator);
         if any(needs_somebody) || is_impaired || is_held() || self.lacks_while_settled() {
             FleetState::Failing
