@@ -30,8 +30,10 @@ fn make_room(etcd: &Etcd, store: &Store) {
 fn hosts_at_one_version(etcd: &Etcd, store: &Store) -> (Host, Host) {
     let mut hosts = ["web-1", "web-2"].map(|name| {
         let host = Host::new(name, &etcd.endpoints());
-        host.write_switched_service("web", 80);
-        host.write("web-works", "");
+        for (service, port) in [("web", 80), ("db", 5432)] {
+            host.write_switched_service(service, port);
+            host.write(&format!("{service}-works"), "");
+        }
         host
     });
     hosts.iter_mut().for_each(Host::start);
@@ -104,4 +106,31 @@ fn a_full_store_ends_every_yes_about_a_host_that_knows_better() {
     wait::until_within(Duration::from_secs(60), "the fleet is settled again", settled, || web_1.describe());
     let gone = |view: &serde_json::Value| !view.to_string().contains("store_alarm");
     observer.wait_for("/v1/incidents", "no incident", gone);
+}
+
+/// The delays between refused writes grow to half a minute, and the live lease is revoked after ten seconds.
+#[test]
+fn a_store_that_stays_full_takes_back_at_once_what_becomes_untrue_later() {
+    let etcd = Etcd::with_quota(2 * 1024 * 1024);
+    let store = etcd.store();
+    let hosts = hosts_at_one_version(&etcd, &store);
+    let (web_1, web_2) = &hosts;
+    let describe = || format!("{}\n{}", web_1.describe(), web_2.describe());
+    fill(&store);
+    [web_1, web_2].iter().for_each(|host| host.remove("db-works"));
+    let refused = |host: &Host| host.read("agent.log").matches("the store could not be written").count();
+    let many = || (refused(web_1).min(refused(web_2)) >= 8).then_some(());
+    wait::until_within(Duration::from_secs(120), "the delays are long", many, describe);
+
+    web_1.remove("web-works");
+    web_2.write("code-check", "1\n");
+    let later = Instant::now();
+    let unlisted = || store.get("/running_version/1/web-2").is_none().then_some(());
+    wait::until("web-2 is listed no more", unlisted, describe);
+    web_1.wait_for_name(&["web.service.consul", "SRV"], &BOTH[1..]);
+    let revoked = || (later.elapsed() > LEASE / 2).then_some(());
+    wait::until("a lease that stood for what is untrue was revoked", revoked, describe);
+    for host in [web_1, web_2] {
+        assert!(store.get(&format!("/orchestrate/live/{}", host.name)).is_some(), "{}", host.describe());
+    }
 }

@@ -308,14 +308,22 @@ impl Publisher {
         // Noted before anything is written, because that may be impossible.
         let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
         self.note_health(&changes, live_lease);
-        self.ensure_lease(&wanted).await?;
         let fence = Fence { live_revision, live_lease, store_revision };
-        // The lease of the records may be a new one.
-        let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
-        for part in changes.chunks(SERVICES_IN_WRITE) {
-            self.write(part, fence).await?;
+        let written = async {
+            self.ensure_lease(&wanted).await?;
+            // The lease of the records may be a new one.
+            let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
+            for part in changes.chunks(SERVICES_IN_WRITE) {
+                self.write(part, fence).await?;
+            }
+            Ok(())
+        };
+        let written = written.await;
+        if let Err(PublishError::Store(StoreError::NoSpace { .. })) = &written {
+            self.take_back_health(&changes, fence).await;
         }
-        self.note_health(&[], live_lease);
+        self.note_health(&changes, live_lease);
+        written?;
         // A service is marked as withdrawn before its keys are removed.
         for part in self.removals(&wanted).chunks(SERVICES_IN_WRITE) {
             self.write(part, fence).await?;
@@ -511,6 +519,22 @@ impl Publisher {
         };
         let is_untrue = changes.iter().any(is_untrue);
         self.inputs.contradictions.note(Statement::Health, live_lease, is_untrue);
+    }
+
+    /// Deletes the health that got worse from a full store, whatever the store refused before.
+    async fn take_back_health(&mut self, changes: &[(ServiceName, ServiceChange)], fence: Fence) {
+        let host = self.host.clone();
+        for part in changes.chunks(SERVICES_IN_WRITE) {
+            let write = ServiceWrite { host: &host, fence, work_lease: 0, changes: part.to_vec() };
+            if !self.session.take_back_health(&write, Deadline::of_request()).await {
+                continue;
+            }
+            for service in write.worsened() {
+                if let Some(in_store) = self.stored.as_mut().and_then(|stored| stored.get_mut(service)) {
+                    in_store.health = None;
+                }
+            }
+        }
     }
 
     async fn write(

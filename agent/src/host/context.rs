@@ -181,6 +181,12 @@ impl Context {
         self.store_retry_at = clock::boot_millis().plus(delay);
     }
 
+    /// Ends the delay of the next write, because the store says of the host what is not true: even a store that
+    /// refuses reports may take that back. The live lease does not wait for a delay.
+    pub(super) fn retry_store_now(&mut self) {
+        self.store_retry_at = BootMillis(0);
+    }
+
     /// Records that the store was written.
     pub(super) fn store_written(&mut self) {
         self.store_failures = 0;

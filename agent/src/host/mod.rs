@@ -332,8 +332,10 @@ impl Reconciler {
             match advance.decision {
                 Some(decision) => {
                     // Noted before the listing is corrected, because that may be impossible.
-                    if let Some(listed) = listed {
-                        self.note_listing(context, listed.as_ref());
+                    let is_new = listed.is_some_and(|listed| self.note_listing(context, listed.as_ref()));
+                    if is_new && !store_ready {
+                        context.retry_store_now();
+                        return self.decide(context, now);
                     }
                     return decision;
                 }
@@ -342,11 +344,12 @@ impl Reconciler {
         }
     }
 
-    /// Tells the task that keeps the live lease whether the store lists this host under what it stands for.
-    fn note_listing(&self, context: &Context, listed: Option<&Version>) {
+    /// Tells the task that keeps the live lease whether the store lists this host under what it does not stand for.
+    /// Returns true if that is new.
+    fn note_listing(&self, context: &Context, listed: Option<&Version>) -> bool {
         let driver = context.policy.driver;
         let is_untrue = listed.is_some_and(|listed| context.state.contradicts(listed, driver));
-        self.presence.contradictions().note(Statement::Listing, context.live_lease(), is_untrue);
+        self.presence.contradictions().note(Statement::Listing, context.live_lease(), is_untrue)
     }
 
     /// Executes one effect and records its result.

@@ -34,14 +34,16 @@ impl Default for Contradictions {
 }
 
 impl Contradictions {
-    /// Notes whether the store, under this live lease, says of the host what the host knows to be untrue.
-    pub fn note(&self, statement: Statement, lease: i64, is_untrue: bool) {
-        self.0.send_if_modified(|all| {
+    /// Notes whether the store, under this live lease, says of the host what the host knows to be untrue. Returns
+    /// true if that is new.
+    pub fn note(&self, statement: Statement, lease: i64, is_untrue: bool) -> bool {
+        let changed = self.0.send_if_modified(|all| {
             let noted = &mut all[statement as usize];
             let since = noted.filter(|before| before.lease == lease);
             let now = is_untrue.then(|| since.unwrap_or(Untrue { lease, since: Instant::now() }));
             std::mem::replace(noted, now) != now
         });
+        changed && is_untrue
     }
 
     /// Returns since when the store says, under this lease, what the host knows to be untrue.

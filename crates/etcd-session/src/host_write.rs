@@ -78,7 +78,9 @@ impl Session {
                     found
                 }
                 Err(error) => {
-                    self.take_back(&error, write.retraction(&expected), deadline).await;
+                    if matches!(error, StoreError::NoSpace { .. }) {
+                        self.take_back(write.retraction(&expected), deadline).await;
+                    }
                     return Err(error);
                 }
             };
@@ -108,26 +110,33 @@ impl Session {
         write: &ServiceWrite<'_>,
         deadline: Deadline,
     ) -> Result<Written, StoreError> {
-        let committed = match self.commit(&write.transaction(), deadline).await {
-            Ok(committed) => committed,
-            Err(error) => {
-                self.take_back(&error, write.retraction(), deadline).await;
-                return Err(error);
-            }
-        };
+        let committed = self.commit(&write.transaction(), deadline).await?;
         Ok(if committed.applied {
             Written::Done(committed.revision)
         } else {
             Written::Refused(write.refusal(&committed.found))
         })
     }
-    /// Takes back what is not true any more in a store that accepts no puts, but deletes keys. What it does not
-    /// take back ends with the live lease, so an error is only logged.
-    async fn take_back(&self, error: &StoreError, retraction: Option<Transaction>, deadline: Deadline) {
-        let (StoreError::NoSpace { .. }, Some(retraction)) = (error, retraction) else { return };
+
+    /// Deletes the health of the services that the write makes worse, for a store that is full. Returns true if
+    /// the store does not say any more that they work.
+    pub async fn take_back_health(&self, write: &ServiceWrite<'_>, deadline: Deadline) -> bool {
+        self.take_back(write.retraction(), deadline).await
+    }
+
+    /// Takes back what is not true any more in a store that accepts no puts, but deletes keys. Returns true if that
+    /// was done. What it does not take back ends with the live lease, so an error is only logged.
+    async fn take_back(&self, retraction: Option<Transaction>, deadline: Deadline) -> bool {
+        let Some(retraction) = retraction else { return true };
         match self.commit(&retraction, deadline).await {
-            Ok(committed) => tracing::debug!(committed.applied, what = retraction.name, "taken back"),
-            Err(error) => tracing::debug!(%error, "what is not true any more could not be taken back"),
+            Ok(committed) => {
+                tracing::debug!(committed.applied, what = retraction.name, "taken back");
+                committed.applied
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what is not true any more could not be taken back");
+                false
+            }
         }
     }
 }

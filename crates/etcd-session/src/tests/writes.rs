@@ -169,6 +169,7 @@ async fn a_full_store_takes_back_the_health_that_got_worse() {
     claimed.fixture.fill().await;
     let refused = claimed.fixture.session.write_services(&worse, deadline()).await;
     assert!(matches!(refused, Err(StoreError::NoSpace { .. })), "{refused:?}");
+    assert!(claimed.fixture.session.take_back_health(&worse, deadline()).await);
     let keys = services.map(|service| Key::Health(service, host()));
     let found = claimed.fixture.read(&keys).await;
     assert_eq!(keys.each_ref().map(|key| found.get(key).is_some()), [false, true]);

@@ -68,16 +68,21 @@ impl ServiceWrite<'_> {
     /// Returns the transaction that only takes back health which is not true any more, for a store that accepts no
     /// puts; `None` if no service of the write got worse.
     pub fn retraction(&self) -> Option<Transaction> {
+        let mut transaction = Transaction::idempotent("take back the health of services");
+        self.fence.add_to(&mut transaction, self.host);
+        for service in self.worsened() {
+            transaction.delete(Key::Health(service.clone(), self.host.clone()));
+        }
+        (!transaction.operations.is_empty()).then_some(transaction)
+    }
+
+    /// Returns the services that do not work after the write.
+    pub fn worsened(&self) -> impl Iterator<Item = &ServiceName> {
         let stops = |change: &ServiceChange| match change {
             ServiceChange::Say { health, .. } => health.is_some_and(|health| !health.is_functional()),
             ServiceChange::Remove => true,
         };
-        let mut transaction = Transaction::idempotent("take back the health of services");
-        self.fence.add_to(&mut transaction, self.host);
-        for (service, _) in self.changes.iter().filter(|(_, change)| stops(change)) {
-            transaction.delete(Key::Health(service.clone(), self.host.clone()));
-        }
-        (!transaction.operations.is_empty()).then_some(transaction)
+        self.changes.iter().filter(move |(_, change)| stops(change)).map(|(service, _)| service)
     }
 
     /// Returns which comparison did not hold, by the keys that the transaction read.
