@@ -1,6 +1,6 @@
 //! Freezes and pauses: no start is committed while one stands that matches the host.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::recorder::{Change, Recorder};
@@ -80,6 +80,21 @@ fn a_freeze_with_a_length_ends_by_itself() {
     store.put("/current_version", "2");
     wait_until_frozen(&hosts[0], "a1", "briefly");
     hosts[0].wait_for_listing(&store, "2");
+}
+
+#[test]
+fn a_freeze_that_outlives_its_length_is_named_with_the_command_that_ends_it() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let ops = Host::new("a1", &etcd.endpoints());
+    let freeze = |until| json!({ "by": "ops", "reason": "briefly", "at": 1, "until": until }).to_string();
+    store.put("/orchestrate/freezes/role/b/t1", &freeze(Some(2)));
+    store.put("/orchestrate/freezes/role/c/t2", &freeze(None));
+    let listed = ops.command(&["freezes"], "");
+    assert_eq!(listed.code, 1, "{listed:?}");
+    let lines: Vec<&str> = listed.err.lines().collect();
+    let [line] = lines[..] else { panic!("{listed:?}") };
+    assert!(line.contains("role b") && line.contains("`orchestrate unfreeze --role b` ends it"), "{line}");
 }
 
 /// R10: an agent that does not know freezes would start in spite of one.

@@ -122,7 +122,11 @@ fn one_stolen_host_can_do_what_the_manual_says() {
     assert!(h1.may("kv/compaction", &json!({ "revision": "2" })));
     row("write any key by a transaction within a transaction");
     let put = json!({ "requestPut": { "key": base64("/current_version"), "value": base64("2") } });
-    assert!(h1.may("kv/txn", &json!({ "success": [{ "requestTxn": { "success": [put] } }] })));
+    let within = |operation: &Value| json!({ "success": [{ "requestTxn": { "success": [operation] } }] });
+    assert!(h1.may("kv/txn", &within(&put)));
+    // So nothing that another host, or an operator, renews would be better than a lease.
+    let own = json!({ "requestPut": { "key": base64("/orchestrate/announced/h2"), "value": base64("1"), "lease": lease } });
+    assert!(h1.may("kv/txn", &within(&own)), "what only h2 may write");
     row("raise and clear alarms, so that the store accepts no writes");
     // Who only reads may do it too, and so may whoever has a certificate.
     assert!(

@@ -1,7 +1,7 @@
 //! Freezes, which keep hosts from starting updates: `freeze`, `unfreeze`, `freezes`, and the pause of
 //! `rollout pause` and `rollout resume`.
 
-use super::context::{Store, host_of};
+use super::context::{Store, host_of, now};
 use super::identity;
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -351,6 +351,7 @@ pub(super) async fn freezes(store: &Store<'_>, output: &mut Output) -> Result<Ex
     if !output.is_json() {
         print_table(&freezes, output);
     }
+    freezes.iter().for_each(note_overdue);
     Ok(Exit::of(freezes.is_empty()))
 }
 
@@ -372,6 +373,16 @@ fn print_table(freezes: &[FrozenBy], output: &mut Output) {
             ]
         }),
     );
+}
+
+/// Notes a freeze that stands for longer than it says.
+fn note_overdue(frozen: &FrozenBy) {
+    if frozen.freeze.as_ref().is_some_and(|freeze| freeze.is_overdue(now())) {
+        output::note(&format!(
+            "{frozen}: this should have ended. A new leader of the store lets its lease begin again, or somebody keeps the lease alive. `{}` ends it",
+            ending_of(&frozen.scope)
+        ));
+    }
 }
 
 /// Answers with a freeze that was written, or one that stood already.
