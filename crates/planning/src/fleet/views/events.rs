@@ -224,8 +224,8 @@ mod tests {
                 value,
             );
         };
-        put("soak/1", r#"{"format":1,"at":1700000010,"by":"web1"}"#);
-        put("opened/2", r#"{"format":1,"at":1700000020,"by":"web1"}"#);
+        put("soak/0", r#"{"format":1,"at":1700000010,"by":"web1"}"#);
+        put("opened/1", r#"{"format":1,"at":1700000020,"by":"web1"}"#);
         put(
             "failed/db1",
             r#"{"format":1,"at":1700000030,"kind":"attempt","reason":"apply step pkg exited with code 3"}"#,

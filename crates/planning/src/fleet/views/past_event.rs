@@ -210,7 +210,8 @@ impl PastEvent {
         match (Key::parse(&self.key), &self.old_value, &self.new_value) {
             (Ok(Key::Halt(order) | Key::Ended(order)), ..) => of_rollout(&order),
             (Ok(Key::StageOpened(order, stage) | Key::Soak(order, stage)), ..) => {
-                format!("stage {stage} of {}", of_rollout(&order))
+                // As `rollout status` counts them.
+                format!("stage {} of {}", u64::from(stage) + 1, of_rollout(&order))
             }
             (Ok(Key::Failed(order, host)), ..) => format!("host {host} in {}", of_rollout(&order)),
             (Ok(Key::RolloutRecord(_)), _, Some(new)) => format!("version {new}"),
