@@ -62,13 +62,13 @@ impl RolloutView {
     }
 }
 
-/// Returns the claim that keeps hosts from starting though fewer than the limit are unavailable: the one
-/// with the highest number.
+/// Returns the claim that keeps hosts from starting though fewer than the limit are unavailable: that of another host
+/// with the highest number, else the own one.
 fn claim_to_move(view: &LimitView, own: &HostName) -> Option<Move> {
     let to = (0..view.max).find(|number| !view.holders.contains_key(number))?;
     let above = view.holders.range(view.max..).rev();
-    let of_others = above.filter_map(|(number, host)| Some((*number, host.as_ref()?)));
-    let (from, host) = of_others.into_iter().find(|(_, host)| *host != own)?;
+    let above: Vec<_> = above.filter_map(|(number, host)| Some((*number, host.as_ref()?))).collect();
+    let (from, host) = *above.iter().find(|(_, host)| *host != own).or(above.first())?;
     Some(Move { host: host.clone(), limit: view.limit.clone(), from, to })
 }
 

@@ -76,10 +76,12 @@ impl LimitView {
         free > ROOM
     }
 
-    /// True if the limit holds the host: too few numbers are free for those that come first and for it.
+    /// True if the limit holds the host: too few numbers are free for those that come first and for it, or its own
+    /// claim has a number that the limit does not have.
     pub(super) fn holds(&self, host: &HostName) -> bool {
         let free = self.free(host).len();
-        !Self::is_roomy(free) && (self.is_far_back() || free <= self.ahead.len())
+        let is_above = self.holders.range(self.max..).any(|(_, holder)| holder.as_ref() == Some(host));
+        is_above || !Self::is_roomy(free) && (self.is_far_back() || free <= self.ahead.len())
     }
 
     /// True if few numbers are free, so that hosts wait for their turn.
@@ -109,7 +111,7 @@ impl LimitView {
         if let Some(held) = held.filter(|held| free.contains(held)) {
             return Ok(held);
         }
-        // Its own claim above the limit ends soon.
+        // Its own claim above the limit is moved down, or ends.
         if free.is_empty() || held.is_some() {
             let others =
                 || self.holders.values().filter(|holder| held.is_some() || holder.as_ref() != Some(host));

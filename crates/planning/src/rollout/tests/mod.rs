@@ -271,6 +271,11 @@ fn a_claim_above_the_limit_moves_down_when_there_is_a_free_number() {
     // It is moved before it is marked, also if its agent does not run.
     assert_eq!(tasks(&mut of_web(2), &held, &["web5"]), [moves]);
     assert_eq!(tasks(&mut of_web(1), &held, &["web5", "web6"]), [""; 0], "no number is free");
+    // A host that keeps its claim for some time after its proof moves it itself before its next start.
+    let own = moves.replace("web6", "web0").replace("00001", "00000");
+    for max in [1, 25] {
+        assert_eq!(tasks(&mut of_web(max), &[(60_000, "web0")], &[]), [own.as_str()], "a limit of {max}");
+    }
 }
 
 /// Two hosts that took their claims again, or are held by a lowered limit, must not wait for each other.
