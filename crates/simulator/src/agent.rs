@@ -8,6 +8,7 @@ use crate::ending::Ending;
 use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::laws::{Intent, check_file};
 use crate::machine::Run;
+use crate::mutation::Life;
 use crate::store::Change;
 use crate::violation::Violation;
 use crate::world::World;
@@ -100,6 +101,7 @@ pub(crate) struct Agent {
     pub(crate) machine: usize,
     pub(crate) state: HostState,
     pub(crate) instance: Token,
+    pub(crate) life: Life,
     pub(crate) unsaved: bool,
     pub(crate) policy: Policy,
     pub(crate) followed: FollowedKeys,
@@ -158,7 +160,7 @@ impl Agent {
             Some(journal) if journal.machine_id != found.machine_id => (fresh(Some(journal)), true),
             Some(journal) if journal.boot_id != boot_id => {
                 let mut state = journal.clone();
-                state.rebooted(boot_id);
+                state.rebooted(boot_id.clone());
                 if let Some(mutation) = world.mutation {
                     mutation.rebooted(&mut state);
                 }
@@ -166,6 +168,12 @@ impl Agent {
             }
             Some(journal) => (journal.clone(), false),
             None => (fresh(None), false),
+        };
+        let life = match &found.disk.journal {
+            Some(journal) if journal.machine_id != found.machine_id => Life::New,
+            Some(journal) if journal.boot_id != boot_id => Life::Rebooted,
+            Some(_) => Life::Restarted,
+            None => Life::New,
         };
         let kept = found.disk.instance.clone().filter(|_| !is_cloned);
         let instance = kept.unwrap_or_else(|| world.token("i"));
@@ -182,6 +190,7 @@ impl Agent {
             machine,
             state,
             instance,
+            life,
             unsaved: true,
             policy: world.scenario.policy.clone(),
             followed: FollowedKeys::default(),

@@ -9,6 +9,7 @@ use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, LimitValue};
 use schema::order::InstructionOrder;
 use schema::records::{FailedHost, FailureKind, RolloutRecord};
+use schema::snapshot::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the store says when a start reaches it.
@@ -26,6 +27,15 @@ pub(crate) struct StartUnderBudget {
     excused: BTreeSet<HostName>,
 }
 
+/// A host that fails.
+#[derive(Debug, Clone)]
+struct Failing {
+    /// The revision at which it failed: before that it had not failed, or it was healed.
+    since: i64,
+    written_at: i64,
+    kind: FailureKind,
+}
+
 /// What the laws about failures know.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BudgetLaws {
@@ -33,12 +43,15 @@ pub(crate) struct BudgetLaws {
     unproven: BTreeMap<InstructionOrder, BTreeSet<HostName>>,
     /// The revision up to which failures do not count, by rollout.
     resumed: BTreeMap<InstructionOrder, i64>,
+    /// The hosts that fail in a rollout.
+    failing: BTreeMap<InstructionOrder, BTreeMap<HostName, Failing>>,
     /// Number of halts.
     pub(crate) halts: u64,
 }
 
-impl StartUnderBudget {
-    pub(crate) fn expect(store: &Store, order: InstructionOrder) -> Self {
+impl BudgetLaws {
+    /// Returns what counts when a start reaches the store.
+    pub(crate) fn expect(&self, store: &Store, order: InstructionOrder) -> StartUnderBudget {
         let record = store.entry(&Key::RolloutRecord(order).to_string());
         let record = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok());
         let all = LimitValue::new("all").unwrap_or_else(|_| unreachable!("a value"));
@@ -46,27 +59,21 @@ impl StartUnderBudget {
         let budget = record.as_ref().and_then(|record| record.budget);
         let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
         let ended = store.entry(&Key::Ended(order).to_string()).map_or(i64::MAX, |entry| entry.mod_revision);
-        let failed = store.list(&Prefix::FailedOf(order)).entries;
-        let excused = failed.iter().filter(|(_, entry)| entry.create_revision <= counted_from);
-        let host = |key: &String| match Key::parse(key) {
-            Ok(Key::Failed(_, host)) => Some(host),
-            _ => None,
+        let failing = || self.failing.get(&order).into_iter().flatten();
+        let excused = failing().filter(|(_, failing)| failing.since <= counted_from);
+        let excused = excused.map(|(host, _)| host.clone()).collect();
+        // What a host does after the end is no fault of the version.
+        let counts = |failing: &Failing| {
+            let is_over = failing.kind == FailureKind::Withdrawal && failing.written_at > ended;
+            failing.since > counted_from && !is_over
         };
-        let excused = excused.filter_map(|(key, _)| host(key)).collect();
-        let failed = failed.into_values().filter(|entry| {
-            let does_not_count = codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| {
-                failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
-            });
-            entry.create_revision > counted_from && !does_not_count
-        });
-        let is_over = budget.is_some_and(|budget| failed.count() > budget as usize);
+        let failed = failing().filter(|(_, failing)| counts(failing)).count();
+        let is_over = budget.is_some_and(|budget| failed > budget as usize);
         let most = record.and_then(|record| Some(budget? + record.max_of(&fleet)?));
         let is_halted = store.entry(&Key::Halt(order).to_string()).is_some();
-        Self { order, is_halted, most, is_over, excused }
+        StartUnderBudget { order, is_halted, most, is_over, excused }
     }
-}
 
-impl BudgetLaws {
     /// A host has started. `counts` is false if it was disturbed before, never proven, or repairs itself.
     pub(crate) fn started(
         &mut self,
@@ -97,26 +104,55 @@ impl BudgetLaws {
         }
     }
 
-    /// A key of a rollout was written.
-    pub(crate) fn note(&mut self, key: &Key, value: &[u8]) {
-        match key {
-            Key::Halt(_) => self.halts += 1,
-            Key::RolloutRecord(order) => {
-                let record = codec::read::<RolloutRecord>(value).ok();
+    /// A key of a rollout was written or deleted.
+    pub(crate) fn note(&mut self, key: &Key, entry: Option<&Entry>) {
+        match (key, entry) {
+            (Key::Halt(_), Some(_)) => self.halts += 1,
+            (Key::RolloutRecord(order), Some(entry)) => {
+                let record = codec::read::<RolloutRecord>(&entry.value).ok();
                 let counted_from = record.map_or(0, |record| record.counted_from);
                 // What failed before does not count any more.
                 if self.resumed.insert(*order, counted_from).unwrap_or(0) < counted_from {
                     self.unproven.remove(order);
                 }
             }
+            (Key::Failed(order, host), entry) => {
+                let revision = entry.map_or(0, |entry| entry.mod_revision);
+                self.note_failure((*order, host), entry, revision);
+            }
             _ => {}
         }
     }
 
+    /// A failure is written, healed or deleted. `since` is the revision from which on it counts, if it is new.
+    fn note_failure(
+        &mut self,
+        (order, host): (InstructionOrder, &HostName),
+        entry: Option<&Entry>,
+        since: i64,
+    ) {
+        let failing = self.failing.entry(order).or_default();
+        let failed = entry.and_then(|entry| Some((codec::read::<FailedHost>(&entry.value).ok()?, entry)));
+        match failed.filter(|(failed, _)| !failed.healed) {
+            Some((FailedHost { kind, .. }, entry)) => {
+                let written_at = entry.mod_revision;
+                let before = failing.get(host).map(|failing| failing.since);
+                let since = before.unwrap_or(since);
+                failing.insert(host.clone(), Failing { since, written_at, kind });
+            }
+            None => drop(failing.remove(host)),
+        }
+    }
+
     /// The store went back.
-    pub(crate) fn restored(&mut self) {
+    pub(crate) fn restored(&mut self, store: &Store) {
         let halts = self.halts;
         *self = Self { halts, ..Self::default() };
+        for (key, entry) in store.list(&Prefix::Rollouts).entries {
+            if let Ok(Key::Failed(order, host)) = Key::parse(&key) {
+                self.note_failure((order, &host), Some(&entry), entry.create_revision);
+            }
+        }
     }
 }
 

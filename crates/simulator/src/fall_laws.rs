@@ -2,19 +2,19 @@
 //! that vanishes, or whose validation fails, counts against the version until the rollout has ended; and a failure ends
 //! with a proof alone. `R11` is here too for the tickets of frozen hosts.
 
+use crate::current::stage_number;
+use crate::hold_laws::HoldLaws;
 use crate::laws::Writer;
 use crate::machine::Machine;
 use crate::stage_laws::record_of;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
-use planning::rollout::place;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix, StatusState};
-use schema::limit::LimitBy;
 use schema::names::{HostName, StatusType, Version};
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, HostProgress, ProgressState, RolloutRecord, RosterEntry};
+use schema::records::{FailedHost, HostClaims, HostProgress, ProgressState, RosterEntry};
 use std::collections::BTreeMap;
 
 /// How long a host can be gone before whoever changes the rollout must know: what was read is written a minute later
@@ -43,6 +43,7 @@ pub(crate) struct FallLaws {
     proofs: BTreeMap<usize, Proof>,
     failing_since: BTreeMap<usize, u64>,
     frozen_since: BTreeMap<HostName, u64>,
+    holds: HoldLaws,
 }
 
 impl FallLaws {
@@ -87,13 +88,15 @@ impl FallLaws {
                     let Writer::Host(machine, intent) = writer else { continue };
                     let Ok(progress) = codec::read::<HostProgress>(value) else { continue };
                     self.proofs.remove(machine);
+                    self.holds.got(*machine, &progress);
                     match progress.state {
                         ProgressState::Started if intent.starts.is_some() => {
                             let provisioned = (StatusType::provisioned(), StatusState::Success);
                             let provisioned = Key::Status(provisioned.0, provisioned.1, host);
                             let is_new = store.entry(&provisioned.to_string()).is_none();
-                            let record = record_of(store, order);
-                            let has_budget = record.is_some_and(|(record, _)| record.budget.is_some());
+                            let record = record_of(store, order).map(|(record, _)| record);
+                            self.holds.started(*machine, record.as_ref(), intent.is_repair);
+                            let has_budget = record.is_some_and(|record| record.budget.is_some());
                             self.counts.remove(machine);
                             if has_budget && !is_new && !intent.is_repair {
                                 self.counts.insert(*machine, order);
@@ -105,6 +108,17 @@ impl FallLaws {
                         }
                         _ => drop(self.counts.remove(machine)),
                     }
+                }
+                (Key::Claimed(host), value) => {
+                    let claims = value.and_then(|value| codec::read::<HostClaims>(value).ok());
+                    let by = match writer {
+                        Writer::Host(machine, intent) if intent.starts.is_none() => {
+                            let found = &machines[*machine];
+                            (found.host == host).then_some((*machine, found))
+                        }
+                        _ => None,
+                    };
+                    self.holds.claims(&host, claims.as_ref(), by, now)?;
                 }
                 _ => {}
             }
@@ -244,29 +258,4 @@ fn check_healed(
         return Ok(());
     }
     broken("R3", format!("{host} counts as failed no longer, and does not have {}", record.version))
-}
-
-/// Returns the number of the stage of a host, computed again from what the record says.
-pub(crate) fn stage_number(record: &RolloutRecord, host: &HostName, roster: &RosterEntry) -> u32 {
-    let share = f64::from(place(host, &record.version).0) / 4_294_967_296.0 * 100.0;
-    for (number, stage) in record.stages.iter().enumerate() {
-        let has = |by: &LimitBy| match by {
-            LimitBy::Role => roster.role.as_ref().map(ToString::to_string),
-            LimitBy::Group => roster.group.as_ref().map(ToString::to_string),
-            LimitBy::Label(label) => roster.labels.get(label.as_str()).cloned(),
-            LimitBy::Fleet => Some("all".to_owned()),
-        };
-        let is_selected = stage.rule.select.iter().all(|(by, values)| {
-            has(by).is_some_and(|value| values.iter().any(|wanted| wanted.as_str() == value))
-        });
-        let is_in = match (stage.rule.count, stage.rule.share) {
-            (Some(_), _) => stage.hosts.contains(host),
-            (None, Some(percent)) => is_selected && share < f64::from(percent),
-            (None, None) => is_selected,
-        };
-        if is_in {
-            return u32::try_from(number).unwrap_or(u32::MAX);
-        }
-    }
-    u32::try_from(record.stages.len()).unwrap_or(u32::MAX)
 }

@@ -1,11 +1,14 @@
 //! What people and faults do to a simulated fleet. This file is long because it has every incident.
 
+use crate::agent::Agent;
+use crate::current::{Current, instruction_of};
 use crate::event::Event;
 use crate::fleet::{Fleet, LOOK_MILLIS, OPERATOR_MILLIS};
 use crate::machine::{Disk, Machine, Truth};
 use crate::policies::{policy_of, stages_of};
 use crate::scenario::Incident;
 use crate::violation::Violation;
+use crate::waiting_laws::Said;
 use crate::world::World;
 use planning::rollout::{HostResult, RECORD_RANGES, end_reads, governs, record_without, resolve, results};
 use schema::codec;
@@ -15,6 +18,7 @@ use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{EventId, HostName, Role, Token, Version};
+use schema::order::InstructionOrder;
 use schema::records::{
     Excuse, Freeze, HostClaims, LimitRule, LimitSize, OnHalt, RolloutPolicy, RolloutRecord, RosterEntry,
     StoreIdentity,
@@ -76,8 +80,41 @@ impl Fleet {
             world.laws.limits.look(&machine.host, goes_on, world.now)?;
             world.falls.look((number, machine), can_write, &world.store, world.now)?;
         }
-        world.after(LOOK_MILLIS, Event::LawsLook);
+        self.look_at_rollout()?;
+        self.world.after(LOOK_MILLIS, Event::LawsLook);
         Ok(())
+    }
+
+    /// Checks whether what waits goes on.
+    fn look_at_rollout(&mut self) -> Result<(), Violation> {
+        let World { store, waiting, standing, now, .. } = &mut self.world;
+        let agents = || self.agents.iter().flatten();
+        let order = instruction_of(store).map(|instruction| instruction.order);
+        let has = |key: Key| store.entry(&key.to_string()).is_some();
+        let is_open = |order: &InstructionOrder| {
+            agents().any(Agent::wants_to_start) || has(Key::RolloutRecord(*order)) && !has(Key::Ended(*order))
+        };
+        let Some(order) = order.filter(is_open) else {
+            waiting.forget();
+            standing.forget();
+            return Ok(());
+        };
+        let current = Current::read(order, store);
+        let said: Vec<Said> = agents().map(|agent| agent.says(order)).collect();
+        let raft_term = store.raft_term();
+        let looked = waiting.look(&current, &said, raft_term, *now);
+        let looked = looked.and_then(|()| standing.look(&current, &said, raft_term, *now));
+        if looked.is_err() {
+            self.note_waiting();
+        }
+        looked
+    }
+
+    /// Notes what the hosts know that wait.
+    fn note_waiting(&mut self) {
+        for agent in self.agents.iter().flatten().filter(|agent| agent.wants_to_start()) {
+            self.world.note(|| format!("{} waits and knows {:?}", agent.state.host, agent.brakes.known()));
+        }
     }
 
     pub(crate) fn happen(&mut self, incident: Incident) -> Result<(), Violation> {
@@ -301,7 +338,9 @@ impl Fleet {
     fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.world.store.restore(&backup, self.world.now);
-        let World { laws, ends, stages, falls, store, now, .. } = &mut self.world;
+        let World { laws, ends, stages, falls, waiting, standing, store, now, .. } = &mut self.world;
+        waiting.forget();
+        standing.forget();
         stages.restored();
         falls.restored(store, *now);
         laws.restored(store, *now);

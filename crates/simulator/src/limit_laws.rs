@@ -26,6 +26,8 @@ struct Disturbed {
     limits: BTreeSet<Limit>,
     /// Those of which its claims ended because it was lost, or in a store that went back.
     excused: BTreeSet<Limit>,
+    /// The limits that go on counting the host when it gave up.
+    keeps: BTreeSet<Limit>,
     needed_nothing: bool,
     /// The machine that started, and how many apply steps had begun on it.
     machine_id: String,
@@ -81,6 +83,8 @@ struct Starting {
     order: InstructionOrder,
     /// The limits of the rollout that count the host, and how many hosts of each may be unavailable.
     limits: Vec<(Limit, u32)>,
+    /// Those that go on counting a host that gave up.
+    keeps: BTreeSet<Limit>,
     /// True if a policy governs the rollout, and its record is missing or refuses every start.
     is_forbidden: bool,
     /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
@@ -99,8 +103,8 @@ impl LimitLaws {
         let found = store.read(&keys);
         let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
-        let Some(Instruction { order, version }) = instruction else { return };
-        let is_closed = is_closed(store, machine, order, &version);
+        let Some(Instruction { order, .. }) = instruction else { return };
+        let is_closed = is_closed(store, machine, order);
         let roster = found.get(&Key::Host(host.clone()));
         let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
         let record = record_of(store, order).map(|(record, _)| record);
@@ -110,10 +114,13 @@ impl LimitLaws {
             entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.is_empty())
         });
         let is_forbidden = record.as_ref().map_or(governs, |record| record.refused.is_some());
-        let mut limits = Vec::new();
+        let (mut limits, mut keeps) = (Vec::new(), BTreeSet::new());
         for resolved in record.iter().flat_map(|record| &record.limits) {
             if let Ok(Some(limit)) = resolved.by.of_host(&roster) {
                 let max = resolved.values.get(&limit.value).copied().unwrap_or(resolved.max);
+                if resolved.keep_failed.unwrap_or(max == 1) {
+                    keeps.insert(limit.clone());
+                }
                 limits.push((limit, max));
             }
         }
@@ -127,11 +134,14 @@ impl LimitLaws {
         // The name may have been with another machine meanwhile.
         let began = self.began.get(&machine.machine_id);
         let was_disturbed = was_disturbed || began.is_some_and(|began| *began < order);
-        let needs_nothing = is_new || was_disturbed || machine.truth.proven.is_none();
-        let budget = StartUnderBudget::expect(store, order);
+        // What was on a machine that was installed again is gone, and others miss it.
+        let is_installed_again = machine.truth.applies == 0 && !is_new;
+        let was_disturbed = was_disturbed || machine.truth.proven.is_none();
+        let needs_nothing = is_new || was_disturbed && !is_installed_again;
+        let budget = self.budgets.expect(store, order);
         let host = host.clone();
         self.starting =
-            Some(Starting { host, order, limits, is_forbidden, needs_nothing, is_closed, budget });
+            Some(Starting { host, order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget });
     }
 
     /// Forgets how often something happened, and a start that was refused.
@@ -143,7 +153,7 @@ impl LimitLaws {
     pub(crate) fn restored(&mut self, store: &Store, now: u64) {
         self.claims.clear();
         self.starting = None;
-        self.budgets.restored();
+        self.budgets.restored(store);
         let found = store.read_all(&[], &[Prefix::Claims, Prefix::Claimed, Prefix::Lives]);
         for (key, entry) in &found.entries {
             self.take(key, Some(&entry.value), now);
@@ -261,8 +271,7 @@ impl LimitLaws {
                     }
                 }
                 Ok(key) => {
-                    let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
-                    value.into_iter().for_each(|value| self.budgets.note(&key, value));
+                    self.budgets.note(&key, change.entry.as_ref());
                 }
                 Err(_) => {}
             }
@@ -283,6 +292,9 @@ impl LimitLaws {
         if writer.is_none() && ended {
             // An operator takes it upon himself.
             self.budgets.forget(host);
+        }
+        if let Some(writer) = writer {
+            self.check_kept(host, before, writer)?;
         }
         let disturbed = self.disturbed.get_mut(host);
         match writer {
@@ -311,6 +323,30 @@ impl LimitLaws {
         Ok(())
     }
 
+    /// R4: a host that failed goes on holding the claims that count failed hosts, until it works or an operator ends
+    /// them.
+    fn check_kept(
+        &self,
+        host: &HostName,
+        before: &BTreeSet<(HostName, Limit)>,
+        HostWriter { machine, starts, .. }: HostWriter<'_>,
+    ) -> Result<(), Violation> {
+        let Some(disturbed) = self.disturbed.get(host).filter(|_| !starts) else { return Ok(()) };
+        let is_own = machine.host == *host;
+        // One that works is listed in a moment.
+        if is_own && (disturbed.is_untouched(machine) || machine.truth.proven.is_some()) {
+            return Ok(());
+        }
+        let is_held = |limit: &Limit| self.claims.iter().any(|((of, _), by)| of == limit && by == host);
+        let was_held = |limit: &Limit| before.contains(&(host.clone(), limit.clone()));
+        match disturbed.keeps.iter().find(|limit| was_held(limit) && !is_held(limit)) {
+            Some(limit) => {
+                broken("R4", format!("the claim of {limit} of {host} ends, and it counts failed hosts"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// R1: no start leaves more hosts unavailable than the record allows.
     fn check_start(
         &mut self,
@@ -321,7 +357,7 @@ impl LimitLaws {
         let Some(starting) = self.starting.take().filter(|starting| starting.host == *host) else {
             return Ok(());
         };
-        let Starting { order, limits, is_forbidden, needs_nothing, is_closed, budget, .. } = starting;
+        let Starting { order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget, .. } = starting;
         if is_closed && !needs_nothing {
             return broken("R2", format!("{host} starts before its stage is open"));
         }
@@ -334,8 +370,9 @@ impl LimitLaws {
         if !is_counted && !needs_nothing {
             return broken("R1", format!("{host} starts without a claim of every limit of its rollout"));
         }
-        let counted_before = self.disturbed.get(host);
-        let counted_before: BTreeSet<Limit> = counted_before
+        let before = self.disturbed.get(host);
+        let kept_before = before.map(|before| before.keeps.clone()).unwrap_or_default();
+        let counted_before: BTreeSet<Limit> = before
             .map(|before| before.limits.difference(&before.excused).cloned().collect())
             .unwrap_or_default();
         let counted = if is_counted && !needs_nothing {
@@ -346,6 +383,7 @@ impl LimitLaws {
             // nobody was told.
             counted_before.clone()
         };
+        let keeps = if is_counted && !needs_nothing { keeps } else { kept_before };
         self.began.insert(machine.machine_id.clone(), order);
         self.disturbed.insert(
             host.clone(),
@@ -353,6 +391,7 @@ impl LimitLaws {
                 order,
                 limits: counted,
                 excused: BTreeSet::new(),
+                keeps,
                 needed_nothing: needs_nothing,
                 machine_id: machine.machine_id.clone(),
                 applies: machine.truth.applies,

@@ -47,6 +47,8 @@ pub(crate) struct Truth {
     pub(crate) validated: Option<Version>,
     /// The version that was validated while it was whole, with no apply step since.
     pub(crate) proven: Option<Version>,
+    /// How often validation has failed since an apply step ran.
+    pub(crate) fails: u64,
 }
 
 impl Truth {
@@ -151,6 +153,7 @@ impl Machine {
             self.truth.applies += 1;
             self.truth.validated = None;
             self.truth.proven = None;
+            self.truth.fails = 0;
             if self.truth.applied != run.version {
                 self.truth.applied.clone_from(&run.version);
                 self.truth.done.clear();
@@ -176,7 +179,10 @@ impl Machine {
                 }
             }
             // "Not yet" is no result.
-            StepPhase::Validate if end != (StepEnd::Exited { code: 75 }) => self.truth.validated = None,
+            StepPhase::Validate if end != (StepEnd::Exited { code: 75 }) => {
+                self.truth.validated = None;
+                self.truth.fails += 1;
+            }
             _ => {}
         }
         run.end = Some(end);

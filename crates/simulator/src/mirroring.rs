@@ -57,7 +57,10 @@ impl Agent {
             self.read_keys(world, true);
             return Ok(());
         }
-        let found = self.as_read(world, found);
+        let mut found = self.as_read(world, found);
+        if let Some(mutation) = world.mutation {
+            mutation.follows(self.life, &mut found);
+        }
         self.followed.take_read(found, regress, &pending.scope);
         for change in std::mem::take(&mut self.unseen) {
             self.take_change(world, change);

@@ -3,13 +3,25 @@
 
 use planning::host::HostState;
 use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::CLAIM_NUMBERS;
+use schema::names::StatusType;
 use schema::plan::{Action, Effect, Plan};
-use schema::records::{HostProgress, ProgressState, RolloutRecord, RosterEntry};
+use schema::records::{HostClaims, HostProgress, ProgressState, RolloutRecord, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::transaction::{Compare, Operation, Transaction};
+
+/// How the life of an agent began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its process was started again.
+    Restarted,
+    /// Its machine was.
+    Rebooted,
+    /// It found no journal.
+    New,
+}
 
 /// A planted bug.
 #[derive(Clone, Copy)]
@@ -20,6 +32,8 @@ pub struct Mutation {
     plan: fn(&mut Plan),
     read: fn(&mut KeySnapshot),
     rebooted: fn(&mut HostState),
+    follows: fn(Life, &mut KeySnapshot),
+    looks_again: fn(u64) -> u64,
 }
 
 impl std::fmt::Debug for Mutation {
@@ -29,7 +43,15 @@ impl std::fmt::Debug for Mutation {
 }
 
 const fn nowhere(name: &'static str) -> Mutation {
-    Mutation { name, transaction: |_| {}, plan: |_| {}, read: |_| {}, rebooted: |_| {} }
+    Mutation {
+        name,
+        transaction: |_| {},
+        plan: |_| {},
+        read: |_| {},
+        rebooted: |_| {},
+        follows: |_, _| {},
+        looks_again: |millis| millis,
+    }
 }
 
 const fn in_transaction(name: &'static str, transaction: fn(&mut Transaction)) -> Mutation {
@@ -256,6 +278,52 @@ impl Mutation {
             });
         }),
         after_reboot("a reboot washes the charge away", |state| state.proven_in = None),
+        Mutation {
+            rebooted: |state| {
+                let claims = state.claims.iter_mut().flat_map(|held| &mut held.claims);
+                claims.for_each(|claim| claim.keep_failed = false);
+            },
+            follows: |life, found| {
+                if life == Life::Rebooted {
+                    change(found, &Prefix::Claimed, forget_keep_failed);
+                }
+            },
+            ..nowhere("keep_failed is forgotten after a reboot")
+        },
+        Mutation {
+            follows: |life, found| {
+                let provisioned = Prefix::Status(StatusType::provisioned(), StatusState::Success).to_string();
+                found.entries.retain(|key, _| life != Life::New || !key.starts_with(&provisioned));
+            },
+            ..nowhere("a reinstalled host needs no claims")
+        },
+        in_read("a host keeps its claims for no time after its proof", |found| {
+            change(found, &Prefix::Rollouts, |value| {
+                let record = codec::read::<RolloutRecord>(value).ok()?;
+                Some(codec::write(&RolloutRecord { hold: None, ..record }))
+            });
+        }),
+        Mutation {
+            looks_again: |millis| millis.max(15 * 60_000),
+            ..nowhere("a host that was refused its start looks again after a quarter of an hour")
+        },
+        in_transaction("nobody takes over the mark of a host that looks no more", |t| {
+            without_lease(t, |key| matches!(key, Key::Closing(_)));
+        }),
+        in_transaction("the timer of a host that vanished does not end", |t| {
+            without_lease(t, |key| matches!(key, Key::LostTimer(_)));
+        }),
+        in_transaction("a soak does not end", |t| {
+            without_lease(t, |key| matches!(key, Key::SoakTimer(..)));
+        }),
+        in_transaction("nobody opens a stage", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::StageOpened(..), .. }));
+        }),
+        in_transaction("nobody halts", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Halt(_), .. })) {
+                t.operations.clear();
+            }
+        }),
     ];
 
     pub(crate) fn transaction(&self, transaction: &mut Transaction) {
@@ -273,6 +341,16 @@ impl Mutation {
     pub(crate) fn rebooted(&self, state: &mut HostState) {
         (self.rebooted)(state);
     }
+
+    /// Changes what an agent reads of its own host.
+    pub(crate) fn follows(&self, life: Life, found: &mut KeySnapshot) {
+        (self.follows)(life, found);
+    }
+
+    /// Returns after how many milliseconds a host that waits reads its rollout again.
+    pub(crate) fn looks_again(&self, millis: u64) -> u64 {
+        (self.looks_again)(millis)
+    }
 }
 
 /// Replaces the values below a prefix by what `new` returns for them.
@@ -281,6 +359,23 @@ fn change(found: &mut KeySnapshot, range: &Prefix, new: impl Fn(&[u8]) -> Option
     for (_, entry) in found.entries.iter_mut().filter(|(key, _)| key.starts_with(&range)) {
         if let Some(value) = new(&entry.value) {
             entry.value = value.into_bytes();
+        }
+    }
+}
+
+fn forget_keep_failed(claims: &[u8]) -> Option<String> {
+    let mut claims = codec::read::<HostClaims>(claims).ok()?;
+    claims.claims.iter_mut().for_each(|claim| claim.keep_failed = false);
+    Some(codec::write(&claims))
+}
+
+/// Lets keys stay that should end.
+fn without_lease(transaction: &mut Transaction, is: fn(&Key) -> bool) {
+    for operation in &mut transaction.operations {
+        if let Operation::Put { key, lease, .. } = operation
+            && is(key)
+        {
+            *lease = 0;
         }
     }
 }

@@ -32,6 +32,7 @@ impl Agent {
     pub(crate) fn rollout_due(&mut self, world: &mut World) {
         let delays = if world.scenario.is_scripted() { self.rollout_delays() } else { 10..10_000 };
         let delay = world.rng.u64(delays);
+        let delay = world.mutation.map_or(delay, |mutation| mutation.looks_again(delay));
         self.rollout_due_in(world, delay);
     }
 

@@ -1,10 +1,10 @@
 //! The laws about stages (R2 and R6), checked against what machines did: no host starts before its stage is open, and
 //! a stage opens only when the hosts before it have the version, and kept it for the time of the soak.
 
+use crate::current::stage_number;
 use crate::machine::Machine;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
-use planning::rollout::{place, stage_of};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
@@ -28,18 +28,13 @@ pub(crate) struct StageLaws {
 }
 
 /// True if the host waits for its stage, by what the store says.
-pub(crate) fn is_closed(
-    store: &Store,
-    machine: &Machine,
-    order: InstructionOrder,
-    version: &Version,
-) -> bool {
+pub(crate) fn is_closed(store: &Store, machine: &Machine, order: InstructionOrder) -> bool {
     let host = &machine.host;
     let has = |key: Key| store.entry(&key.to_string()).is_some();
     let Some((record, _)) = record_of(store, order) else { return false };
     let roster = store.entry(&Key::Host(host.clone()).to_string());
     let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
-    let stage = stage_of(&record.stages, host, &roster, place(host, version));
+    let stage = stage_number(&record, host, &roster);
     let is_open = stage == 0 || has(Key::StageOpened(order, stage)) || has(Key::Ended(order));
     // A further attempt in the same rollout: the host is not available.
     !is_open && !has(Key::Progress(order, host.clone())) && !is_left_over(store, machine)
@@ -139,7 +134,7 @@ fn check_members(
     for (key, entry) in store.list(&Prefix::Hosts).entries {
         let roster: RosterEntry = codec::read(&entry.value).unwrap_or_default();
         let Ok(Key::Host(host)) = Key::parse(&key) else { continue };
-        let stage = stage_of(&record.stages, &host, &roster, place(&host, &record.version));
+        let stage = stage_number(&record, &host, &roster);
         if stage > before || roster.decommissioned.is_some() {
             continue;
         }

@@ -10,8 +10,10 @@ use crate::mutation::Mutation;
 use crate::record_laws::check_records;
 use crate::scenario::Scenario;
 use crate::stage_laws::StageLaws;
+use crate::standing_laws::StandingLaws;
 use crate::store::{Change, Committed, Store};
 use crate::violation::Violation;
+use crate::waiting_laws::WaitingLaws;
 use crate::watching::Watching;
 use planning::rollout::{first_reads, second_reads};
 use schema::instruction::Instruction;
@@ -36,6 +38,8 @@ pub(crate) struct World {
     pub(crate) ends: EndLaws,
     pub(crate) stages: StageLaws,
     pub(crate) falls: FallLaws,
+    pub(crate) waiting: WaitingLaws,
+    pub(crate) standing: StandingLaws,
     pub(crate) mutation: Option<&'static Mutation>,
     pub(crate) watching: Watching,
     /// What happened, if the fleet is that of a script.
@@ -66,6 +70,8 @@ impl World {
             ends: EndLaws::default(),
             stages: StageLaws::default(),
             falls: FallLaws::default(),
+            waiting: WaitingLaws::default(),
+            standing: StandingLaws::default(),
             mutation,
             watching: Watching::default(),
             notes: None,

@@ -3,7 +3,7 @@
 //! ```text
 //! simulate for SECONDS         fresh fleets on every core
 //! simulate replay SEED [BUG]   the history of one fleet
-//! simulate bugs                a seed that shows each planted bug
+//! simulate bugs [PART]         a seed that shows each planted bug, or those with this part of a name
 //! simulate exhaustively [long] all orders of events of small fleets, on every core
 //! ```
 
@@ -53,9 +53,10 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        ["bugs"] => {
+        ["bugs", part @ ..] => {
             let mut missed = false;
-            for mutation in Mutation::ALL {
+            let wanted = |mutation: &&Mutation| part.iter().all(|part| mutation.name.contains(part));
+            for mutation in Mutation::ALL.iter().filter(wanted) {
                 match find(mutation, 0, 10_000) {
                     Some((seed, violation)) => println!("{}: seed {seed}: {violation}", mutation.name),
                     None => {
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
         ["exhaustively", "long"] => search_all(Bounds::long()),
         _ => {
             eprintln!(
-                "usage: simulate for SECONDS | simulate replay SEED [BUG] | simulate bugs | simulate exhaustively [long]"
+                "usage: simulate for SECONDS | simulate replay SEED [BUG] | simulate bugs [PART] | simulate exhaustively [long]"
             );
             ExitCode::from(64)
         }
