@@ -11,7 +11,9 @@ use crate::rollout_followed::FollowedRanges;
 use crate::rollout_found::{FoundRollout, has_all};
 use crate::rollout_writes::{halt, look_after, write_record};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
-use planning::rollout::{Holders, RecordTask, RolloutView, WatchedQueue, first_reads, second_reads};
+use planning::rollout::{
+    Holders, RecordTask, RolloutView, WatchedQueue, first_reads, opened_delay, second_reads,
+};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
@@ -212,6 +214,14 @@ impl RolloutTask {
         self.limit_reads = second_reads(&self.host, (instruction.order, &instruction.version), &self.found);
     }
 
+    /// Takes over from the opening of a stage how long the hosts that waited for it spread.
+    fn expect_stage(&mut self, changes: &[(String, Option<Entry>)]) {
+        let mut opened = changes.iter().filter_map(|(key, entry)| opened_delay(key, &entry.as_ref()?.value));
+        if let (Some(longest), Some(delay)) = (&mut self.stage_delay, opened.next()) {
+            *longest = delay;
+        }
+    }
+
     /// Reads the rollout and hands it out. Returns when to read it again.
     async fn look(&mut self, wanted: &WantedRollout) -> Result<Duration, StoreError> {
         let mut view = self.read(wanted).await?;
@@ -323,6 +333,7 @@ impl Reconcile for RolloutTask {
                         FeedEvent::Apply(revision, changes) => {
                             self.has_changed(revision) && {
                                 self.expect_limits(&wanted.instruction, &changes);
+                                self.expect_stage(&changes);
                                 self.is_news(&changes)
                             }
                         }

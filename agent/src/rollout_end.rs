@@ -216,7 +216,7 @@ impl RolloutEndTask {
             EndTask::Soak(stage, length) => {
                 let seconds = length.0.as_secs().cast_signed();
                 let timer = self.session.grant_lease(seconds, Deadline::of_request()).await?;
-                let opening = StageOpening { at: ended.at, by: ended.by };
+                let opening = StageOpening { at: ended.at, by: ended.by, hosts: 0 };
                 self.change_stage(fence, time_soak((order, stage), timer, &opening, found)).await?;
             }
             EndTask::LookAfter(holders) => {

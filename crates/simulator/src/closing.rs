@@ -209,7 +209,7 @@ impl Agent {
                 }
             }
             (EndWait::GrantsSoak(stage, found), Answer::Granted(timer)) => {
-                let opening = StageOpening { at: world.wall(), by: self.state.host.to_string() };
+                let opening = StageOpening { at: world.wall(), by: self.state.host.to_string(), hosts: 0 };
                 self.change_for_end(world, time_soak((order, stage), timer, &opening, &found));
             }
             (EndWait::GrantsTimer(host, found), Answer::Granted(timer)) => {

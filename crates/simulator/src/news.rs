@@ -8,7 +8,9 @@ use crate::store::Change;
 use crate::watching::Watcher;
 use crate::world::World;
 use planning::host::Brakes;
+use planning::rollout::opened_delay;
 use schema::keys::Prefix;
+use schema::order::InstructionOrder;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -44,6 +46,13 @@ impl World {
     }
 }
 
+/// Returns the longest delay after the stage that was opened last.
+fn opened_delay_of(order: InstructionOrder, world: &World) -> Option<Duration> {
+    let found = world.store.read_all(&[], &[Prefix::OpenedOf(order)]);
+    let last = found.entries.iter().max_by_key(|(_, entry)| entry.mod_revision);
+    last.and_then(|(key, entry)| opened_delay(key, &entry.value))
+}
+
 impl Agent {
     /// Returns the delays until the rollout is read again.
     pub(crate) fn rollout_delays(&self) -> Range<u64> {
@@ -72,7 +81,11 @@ impl Agent {
             world.watching.forget(self.machine, Task::Rollout);
         } else if self.rollout_task == RolloutTask::Idle {
             let delay = match self.brakes.known() {
-                Brakes::Known(view) if view.waits_for_stage() => view.stage_delay(world.rng.f64()),
+                Brakes::Known(view) if view.waits_for_stage() => {
+                    let random = world.rng.f64();
+                    let opened = opened_delay_of(view.order, world);
+                    opened.map_or_else(|| view.stage_delay(random), |longest| longest.mul_f64(random))
+                }
                 _ => Duration::ZERO,
             };
             self.rollout_due_in(world, delay.as_millis() as u64);

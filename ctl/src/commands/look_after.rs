@@ -75,7 +75,7 @@ pub(super) async fn go_on(
         EndTask::Halt(halts) => halts.into_iter().next_back(),
         EndTask::Soak(stage, length) => {
             let timer = session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
-            Some(time_soak((order, stage), timer, &StageOpening { at, by }, &found))
+            Some(time_soak((order, stage), timer, &StageOpening { at, by, hosts: 0 }, &found))
         }
         EndTask::LookAfter(found) => {
             holders(host, &found, store).await?;

@@ -3,10 +3,11 @@
 //! mark soon ends, and another host takes over. Agents and simulated agents have the delays from here.
 
 use super::rules::{governs, record_of};
+use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::Closing;
+use schema::records::{Closing, StageOpening};
 use schema::snapshot::KeySnapshot;
 use std::time::Duration;
 
@@ -82,6 +83,16 @@ pub fn stage_delay(hosts: u32, random: f64) -> Duration {
     spread.min(STAGE_SPREAD_MAX).mul_f64(random)
 }
 
+/// Returns the longest delay of a host after a stage was opened, by the number of agents that the opening names. A host
+/// that waits may have read the rollout before there was a mark, which names them too. `None` if this is no opening, or
+/// names no number.
+pub fn opened_delay(key: &str, value: &[u8]) -> Option<Duration> {
+    let is_opening = matches!(Key::parse(key), Ok(Key::StageOpened(..)));
+    let opening =
+        codec::read::<StageOpening>(value).ok().filter(|opening| is_opening && opening.hosts > 0)?;
+    Some(stage_delay(opening.hosts, 1.0))
+}
+
 /// What a host does that looks after a rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClosingTask {
@@ -134,11 +145,16 @@ pub fn closing_task(
     }
 }
 
+/// Returns how many agents run.
+pub(super) fn live_hosts(found: &KeySnapshot) -> u32 {
+    u32::try_from(found.in_range(&Prefix::Lives).count()).unwrap_or(u32::MAX)
+}
+
 /// Returns how many agents run, if the mark says another number. `found` holds everything that
 /// [`end_reads`](super::end_reads) names.
 pub(super) fn hosts_to_tell(order: InstructionOrder, found: &KeySnapshot) -> Option<u32> {
     let mark = Closing::read(&found.get(&Key::Closing(order))?.value);
-    let live = u32::try_from(found.in_range(&Prefix::Lives).count()).unwrap_or(u32::MAX);
+    let live = live_hosts(found);
     // A mark that is written again is read by hosts that wait.
     let differs = mark.hosts.abs_diff(live).saturating_mul(2) > mark.hosts;
     differs.then_some(live)

@@ -1,7 +1,7 @@
 //! The end of a rollout: every host has the version, or will not get it without help. One host looks for the end
 //! and writes it.
 
-use super::closing::hosts_to_tell;
+use super::closing::{hosts_to_tell, live_hosts};
 use super::failures::{Budget, Failures};
 use super::halt::halts;
 use super::holders::{Holders, Proven};
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Shortest time between two reads of the whole fleet.
-const READ_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const READ_PAUSE: Duration = Duration::from_millis(500);
 /// The same as a multiple of the time that a read takes: the more hosts, the longer.
 const READ_PAUSE_FACTOR: u32 = 20;
 /// Interval at which the fleet is read though nothing has changed.
@@ -102,7 +102,8 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     let is_settled = !is_pending && has(HostResult::Proven);
     let hosts = vanished_by_version(order, &members.results, found);
     let proven = Proven { order, lost_after: record.lost_after, hosts };
-    let stage = stage_task(&members, &StageOpening { at: ended.at, by: ended.by.clone() });
+    let opening = StageOpening { at: ended.at, by: ended.by.clone(), hosts: live_hosts(found) };
+    let stage = stage_task(&members, &opening);
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
     if !halts.is_empty() {

@@ -34,7 +34,7 @@ mod window;
 
 pub use closing::{
     ClosingTask, Looker, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
-    stage_delay,
+    opened_delay, stage_delay,
 };
 pub use end::{EndTask, end_reads, end_task};
 pub use failures::failed_hosts;

@@ -78,6 +78,15 @@ pub struct StageOpening {
     pub at: EpochSeconds,
     /// The host that wrote it.
     pub by: String,
+    /// How many agents ran: the more, the longer is the time over which those that waited for it spread; 0 if that is
+    /// not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hosts: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// `/orchestrate/rollouts/<id>/soak/<stage>`: all hosts up to a stage are through, and are observed.

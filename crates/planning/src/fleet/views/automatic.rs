@@ -43,7 +43,7 @@ pub(super) fn automatic_act(text: &str, entry: &Entry) -> Option<PastEvent> {
             Some(act(HostChange::Halt, (at, Some(by)), Some(why)))
         }
         Key::StageOpened(..) => {
-            let StageOpening { at, by } = codec::read(value).ok()?;
+            let StageOpening { at, by, .. } = codec::read(value).ok()?;
             Some(act(HostChange::Stage, (at, Some(by)), None))
         }
         Key::Soak(..) => {

@@ -29,7 +29,7 @@ impl Found {
     }
 
     fn opening(&mut self, key: &Key, at: i64) -> &mut Self {
-        self.put(key, &codec::write(&StageOpening { at: AT, by: "web0".into() }), at)
+        self.put(key, &codec::write(&StageOpening { at: AT, by: "web0".into(), hosts: 0 }), at)
     }
 
     fn soak(&mut self, timed: bool, at: i64) -> &mut Self {
@@ -431,4 +431,21 @@ fn a_rollback_has_no_stages() {
     };
     found.put(&Key::Trigger, &codec::write(&trigger), 50);
     assert_eq!(found.record().stages, []);
+}
+
+#[test]
+fn the_opening_of_a_stage_says_over_which_time_the_hosts_spread_that_waited_for_it() {
+    let (mut found, canary, _) = with_canary();
+    found.progress(&canary, ProgressState::Proven).put(&Key::Announced(host(&canary)), "v2", 68);
+    let soak = Soak { at: AT, by: "web0".into(), timed: true };
+    found.put(&Key::Soak(ORDER, 0), &codec::write(&soak), 76);
+    let EndTask::Stage(opens) = found.end_task() else { panic!("it opens") };
+    let delays = opens.operations.iter().filter_map(|operation| match operation {
+        Operation::Put { key, value, .. } => opened_delay(&key.to_string(), value),
+        _ => None,
+    });
+    assert_eq!(delays.collect::<Vec<_>>(), [Duration::from_millis(15)], "three agents run");
+    // An older host does not say how many.
+    let older = codec::write(&StageOpening { at: AT, by: "web0".into(), hosts: 0 });
+    assert_eq!(opened_delay(&Key::StageOpened(ORDER, 1).to_string(), older.as_bytes()), None);
 }

@@ -7,7 +7,7 @@ use crate::writes::rollout::end;
 use crate::writes::stage::{begin_soak, end_soak, open_stages, time_soak};
 
 fn opening() -> StageOpening {
-    StageOpening { at: EpochSeconds(5), by: "h2".into() }
+    StageOpening { at: EpochSeconds(5), by: "h2".into(), hosts: 3 }
 }
 
 /// A rollout whose first stage is open, and was observed.
