@@ -47,8 +47,8 @@ pub(crate) struct World {
     queue: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
     numbers: u64,
-    /// True if a lease check is in the queue.
-    checks_leases: bool,
+    /// When the next lease check is in the queue.
+    checks_leases: Option<u64>,
     /// The trace, if one is kept.
     trace: Option<Vec<String>>,
 }
@@ -78,7 +78,7 @@ impl World {
             queue: BTreeMap::new(),
             scheduled: 0,
             numbers: 0,
-            checks_leases: false,
+            checks_leases: None,
             trace: traces.then(Vec::new),
         }
     }
@@ -311,18 +311,19 @@ impl World {
 
     /// Schedules the next look at the leases.
     pub(crate) fn check_leases(&mut self) {
-        if self.checks_leases {
-            return;
-        }
-        if let Some(end) = self.store.next_lease_end() {
-            self.checks_leases = true;
-            self.at(end.max(self.now + 500), Event::LeasesEnd);
+        let Some(end) = self.store.next_lease_end() else { return };
+        let check = end.max(self.now + 500);
+        // A lease that is shorter than those before it is noticed as soon. Drawn fleets stay what they are.
+        let is_soon = |at: u64| at <= check || !self.scenario.is_scripted();
+        if !self.checks_leases.is_some_and(is_soon) {
+            self.checks_leases = Some(check);
+            self.at(check, Event::LeasesEnd);
         }
     }
 
     /// Ends the leases whose time is over.
     pub(crate) fn end_leases(&mut self) -> Result<(), Violation> {
-        self.checks_leases = false;
+        self.checks_leases = None;
         while let Some(changes) = self.store.end_lease(self.now) {
             self.note(|| {
                 format!("    a lease ends: {:?}", changes.iter().map(|c| &c.key).collect::<Vec<_>>())
