@@ -4,7 +4,7 @@
 use crate::host::state::{Attempt, CountedFailure, Deadline, Hold, HostState, ProvenIn, ValidationResult};
 use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
-use schema::records::{Cause, FailedHost, FailureKind, ProgressState};
+use schema::records::{Cause, FailedHost, FailureKind, HostProgress, ProgressState};
 use schema::time::{Now, Span};
 use schema::verdict::Failure;
 use schema::writes::host::FailureChange;
@@ -46,7 +46,11 @@ impl HostState {
     pub(super) fn note_proof(&mut self, attempt: &Attempt, now: Now) {
         let order = attempt.instruction.order;
         self.heal(order);
-        self.note_result(order, ProgressState::Proven, now);
+        let started = |deadline: &Deadline| now.boot.plus(deadline.within.0).since(deadline.at);
+        let took = attempt.deadline.as_ref().map(started).map(Span);
+        let validation = attempt.hold.map(|_| Span(self.validation_took()));
+        let proven = HostProgress::of_agent(ProgressState::Proven, now.wall);
+        self.note_result(order, HostProgress { took, validation, ..proven });
         // A repair proves nothing new.
         if attempt.cause == AttemptCause::Repair {
             return;

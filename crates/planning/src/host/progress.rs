@@ -8,6 +8,7 @@ use schema::instruction::Instruction;
 use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
 use schema::records::{FailureKind, HostProgress, ProgressState};
+use schema::steps::StepPhase;
 use schema::time::{BootMillis, Now, Span};
 use std::time::Duration;
 
@@ -29,17 +30,26 @@ impl HostState {
         }
     }
 
-    /// Notes that the started attempt at an instruction ended: the host is proven, or gave up.
-    pub(super) fn note_result(&mut self, order: InstructionOrder, state: ProgressState, now: Now) {
+    /// Notes that the started attempt at an instruction ended with this result: the host is proven, or gave up.
+    pub(super) fn note_result(&mut self, order: InstructionOrder, result: HostProgress) {
         let known = self.rollout_progress.as_mut().filter(|known| known.order == order);
-        if let Some(known) = known.filter(|known| known.progress.state != state) {
-            let seconds =
-                u64::try_from(now.wall.0.saturating_sub(known.progress.at.0)).ok().map(Duration::from_secs);
-            let is_proof = (known.progress.state, state) == (ProgressState::Started, ProgressState::Proven);
-            let took = seconds.filter(|_| is_proof).map(Span);
-            known.progress = HostProgress { took, ..HostProgress::of_agent(state, now.wall) };
+        if let Some(known) = known.filter(|known| known.progress.state != result.state) {
+            let seconds = result.at.0.saturating_sub(known.progress.at.0);
+            let seconds = u64::try_from(seconds).ok().map(Duration::from_secs);
+            // After a reboot, or if a newer instruction was taken over, the wall clock knows better.
+            let is_near = |took: &Span| seconds.is_some_and(|s| s.abs_diff(took.0) <= Duration::from_secs(1));
+            let is_proof =
+                (known.progress.state, result.state) == (ProgressState::Started, ProgressState::Proven);
+            let took = result.took.filter(is_near).or(seconds.map(Span)).filter(|_| is_proof);
+            known.progress = HostProgress { took, ..result };
             known.is_written = false;
         }
+    }
+
+    /// Returns how long the validation steps took the last time.
+    pub(super) fn validation_took(&self) -> Duration {
+        let steps = self.durations.iter().filter(|known| known.phase == StepPhase::Validate);
+        steps.fold(Duration::ZERO, |sum, known| sum.saturating_add(known.took.0))
     }
 
     /// True if the host is off its old version and does not soon try again by itself.

@@ -895,7 +895,7 @@ impl HostState {
     fn note_end_of_attempt(&mut self, policy: &Policy, now: Now) {
         let order = self.attempt.as_ref().map(|attempt| attempt.instruction.order);
         if let Some(order) = order.filter(|_| self.has_given_up(policy)) {
-            self.note_result(order, ProgressState::GaveUp, now);
+            self.note_result(order, HostProgress::of_agent(ProgressState::GaveUp, now.wall));
         }
     }
 

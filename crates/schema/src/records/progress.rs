@@ -15,6 +15,10 @@ pub struct HostProgress {
     /// How long the host was not available until then, by its own clock; `None` before its proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took: Option<Span>,
+    /// How long its validation took, if the host keeps its claims after its proof: it validates once more before it
+    /// releases them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Span>,
     /// True if an agent wrote it: while the host runs, its agent is live. Scripts leave the host without one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub agent: bool,
@@ -23,7 +27,7 @@ pub struct HostProgress {
 impl HostProgress {
     /// Returns the progress of a host that a script updates, since this time.
     pub fn new(state: ProgressState, at: EpochSeconds) -> Self {
-        Self { state, at, took: None, agent: false }
+        Self { state, at, took: None, validation: None, agent: false }
     }
 
     /// Returns the progress of a host that its agent updates, since this time.

@@ -36,6 +36,8 @@ const POLICY: &str = r#"
 "#;
 /// The largest number of hosts that are updated at once: they can swap their turns.
 const AT_ONCE: usize = 20;
+/// Any time does where no window is.
+const NOW: EpochSeconds = EpochSeconds(1_000_000_000);
 
 /// 1,000 hosts of three roles. The steps take 5 seconds.
 fn script(failing: &[HostName]) -> Script {
@@ -62,14 +64,13 @@ fn role_of(host: &HostName) -> &'static str {
 }
 
 /// What is expected of the rollout, from what the store held before it.
-fn expected(before: &KeySnapshot, failing: &[HostName]) -> Forecast {
+pub(super) fn expected(before: &KeySnapshot, failing: &[HostName], now: EpochSeconds) -> Forecast {
     let mut found = before.clone();
     let order = InstructionOrder { epoch: 0, revision: found.revision + 1 };
     let revision = order.revision;
     let entry =
         Entry { value: "v2".into(), create_revision: revision, mod_revision: revision, lease: 0, version: 1 };
     found.entries.insert(Key::CurrentVersion.to_string(), entry);
-    let now = EpochSeconds(1_000_000_000);
     let record = resolve(&Instruction { order, version: version("v2") }, &found, now);
     assert_eq!(record.refused, None);
     let durations = Durations::of_reports(&hosts_of(&found), &BTreeMap::new(), &found);
@@ -125,7 +126,7 @@ fn check_starts(forecast: &Forecast, started: &[(HostName, u32)]) {
 #[test]
 fn stages_canaries_and_order_happen_as_planned() {
     let history = run(&script(&[]));
-    let forecast = expected(&history.looks[0], &[]);
+    let forecast = expected(&history.looks[0], &[], NOW);
     let started = started(&history);
     assert_eq!(started.len(), 1_000);
     check_starts(&forecast, &started);
@@ -139,7 +140,11 @@ fn stages_canaries_and_order_happen_as_planned() {
     assert_eq!(planned.len(), 6, "two of each role");
     let ended = history.time_of(&FleetFact::Ended).expect("an end") / 1_000;
     let planned = forecast.ends.expect("an end").as_secs();
-    assert!(planned <= ended && ended < planned * 2, "planned {planned} s, it took {ended} s");
+    eprintln!("planned {planned} s, it took {ended} s");
+    assert!(
+        planned <= ended * 13 / 10 && ended <= planned * 13 / 10,
+        "planned {planned} s, it took {ended} s"
+    );
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn a_halt_happens_where_it_was_planned() {
         .map(|number| HostName::new(format!("h{number}")).expect("a name"))
         .collect();
     let history = run(&script(&names));
-    let forecast = expected(&history.looks[0], &names);
+    let forecast = expected(&history.looks[0], &names, NOW);
     let halted = history.all(|fact| match fact {
         FleetFact::Halted(why) => Some(why.clone()),
         _ => None,

@@ -3,6 +3,7 @@
 
 mod failures;
 mod forecast;
+mod forecast_times;
 mod large;
 mod limits;
 mod looker;

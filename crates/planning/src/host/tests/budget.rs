@@ -129,6 +129,31 @@ fn a_host_says_how_far_it_got_in_its_rollout() {
 }
 
 #[test]
+fn a_host_says_to_milliseconds_how_long_it_took_unless_its_clock_began_again() {
+    let minute = Span(Duration::from_secs(60));
+    let times = crate::rollout::Times {
+        lost_after: minute,
+        progress_deadline: minute,
+        charge_for: minute,
+        hold: None,
+    };
+    let order = schema::order::InstructionOrder { epoch: 0, revision: 9 };
+    // Milliseconds by the clock since boot, seconds by the wall clock, and what the host says.
+    for (since_boot, seconds, expected) in
+        [(Some(2_400), 2, 2_400), (Some(2_400), 3, 2_400), (Some(400), 60, 60_000), (None, 3, 3_000)]
+    {
+        let mut world = settled_at("1");
+        world.state.note_start(order, Some(times), world.now);
+        let at = schema::time::EpochSeconds(world.now.wall.0 + seconds);
+        let took = since_boot.map(|millis| Span(Duration::from_millis(millis)));
+        let proven = HostProgress { took, ..HostProgress::of_agent(ProgressState::Proven, at) };
+        world.state.note_result(order, proven);
+        let said = world.state.rollout_progress.and_then(|known| known.progress.took);
+        assert_eq!(said, Some(Span(Duration::from_millis(expected))), "{since_boot:?} {seconds}");
+    }
+}
+
+#[test]
 fn an_attempt_that_succeeds_in_time_does_not_give_up() {
     let mut world = settled_at("1");
     world.fails("packages", 75);

@@ -1,4 +1,4 @@
-//! How long hosts take from their start to their proof.
+//! How long hosts take from their start to their proof, and for what comes before and after.
 
 use schema::codec;
 use schema::keys::Key;
@@ -13,13 +13,43 @@ use std::time::Duration;
 /// How long a host takes of which nothing is known, and of no other host either.
 const ASSUMED: Duration = Duration::from_secs(60);
 
-/// How long hosts take from their start to their proof.
+/// How long hosts take for something.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Durations {
+struct Known {
     by_host: BTreeMap<HostName, Duration>,
     by_role: BTreeMap<Option<Role>, Duration>,
     /// The median of all hosts; `None` if nothing is known.
     median: Option<Duration>,
+}
+
+impl Known {
+    fn new(by_host: BTreeMap<HostName, Duration>, roster: &BTreeMap<HostName, RosterEntry>) -> Self {
+        let mut of_role: BTreeMap<Option<Role>, Vec<Duration>> = BTreeMap::new();
+        for (host, took) in &by_host {
+            let role = roster.get(host).and_then(|roster| roster.role.clone());
+            of_role.entry(role).or_default().push(*took);
+        }
+        let median_of_all = median(by_host.values().copied().collect());
+        let by_role = of_role.into_iter().filter_map(|(role, took)| Some((role, median(took)?))).collect();
+        Self { by_host, by_role, median: median_of_all }
+    }
+
+    /// Returns how long a host takes: as long as it told, else as others of its role, else as any host.
+    fn of(&self, host: &HostName, role: Option<&Role>) -> Option<Duration> {
+        let known = self.by_host.get(host).or_else(|| self.by_role.get(&role.cloned()));
+        known.copied().or(self.median)
+    }
+}
+
+/// How long hosts take.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Durations {
+    /// From their start to their proof.
+    updates: Known,
+    /// For a validation.
+    validations: Known,
+    /// Before their start.
+    prefetches: Known,
     /// The steps whose durations are known.
     steps: BTreeSet<StepName>,
 }
@@ -32,30 +62,37 @@ impl Durations {
         found: &KeySnapshot,
     ) -> Self {
         let mut steps = BTreeSet::new();
-        let mut by_host = BTreeMap::new();
+        let (mut updates, mut validations, mut prefetches) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for host in roster.keys() {
             let report = found.get(&Key::Report(host.clone()));
             let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
             let known = report.map(|report| report.durations).unwrap_or_default();
-            let disturbs = known
-                .iter()
-                .take(DURATIONS_IN_REPORT)
-                .filter(|d| !matches!(d.phase, StepPhase::Prefetch | StepPhase::OnSuspect));
-            let took =
-                disturbs.clone().map(|known| replaced.get(&known.step).copied().unwrap_or(known.took.0));
-            if disturbs.clone().next().is_some() {
-                by_host.insert(host.clone(), took.fold(Duration::ZERO, Duration::saturating_add));
+            for known in known.iter().take(DURATIONS_IN_REPORT) {
+                let took = replaced.get(&known.step).copied().unwrap_or(known.took.0);
+                let of_phases = match known.phase {
+                    StepPhase::OnSuspect => continue,
+                    StepPhase::Prefetch => vec![&mut prefetches],
+                    StepPhase::Validate => vec![&mut updates, &mut validations],
+                    StepPhase::Apply | StepPhase::Converge => vec![&mut updates],
+                };
+                for of_phase in of_phases {
+                    let sum: &mut Duration = of_phase.entry(host.clone()).or_default();
+                    *sum = sum.saturating_add(took);
+                }
+                steps.insert(known.step.clone());
             }
-            steps.extend(disturbs.map(|known| known.step.clone()));
         }
-        let mut durations = Self::new(by_host, roster);
-        if steps.is_empty() && !replaced.is_empty() {
+        let [updates, validations, prefetches] =
+            [updates, validations, prefetches].map(|by_host| Known::new(by_host, roster));
+        let mut durations = Self { updates, validations, prefetches, steps };
+        if durations.steps.is_empty() && !replaced.is_empty() {
             // No host has told what its steps are, so the operator names all of them.
-            durations.median =
+            durations.updates.median =
                 Some(replaced.values().copied().fold(Duration::ZERO, Duration::saturating_add));
-            steps.extend(replaced.keys().cloned());
+            durations.steps.extend(replaced.keys().cloned());
         }
-        Self { steps, ..durations }
+        durations
     }
 
     /// Returns the durations of the hosts that are proven in a rollout.
@@ -64,34 +101,39 @@ impl Durations {
         roster: &BTreeMap<HostName, RosterEntry>,
         found: &KeySnapshot,
     ) -> Self {
-        let took = |host: &HostName| {
+        let progress = |host: &HostName| {
             let progress = found.get(&Key::Progress(order, host.clone()))?;
-            Some(codec::read::<HostProgress>(&progress.value).ok()?.took?.0)
+            codec::read::<HostProgress>(&progress.value).ok()
         };
-        let by_host = roster.keys().filter_map(|host| Some((host.clone(), took(host)?)));
-        Self::new(by_host.collect(), roster)
-    }
-
-    fn new(by_host: BTreeMap<HostName, Duration>, roster: &BTreeMap<HostName, RosterEntry>) -> Self {
-        let mut of_role: BTreeMap<Option<Role>, Vec<Duration>> = BTreeMap::new();
-        for (host, took) in &by_host {
-            let role = roster.get(host).and_then(|roster| roster.role.clone());
-            of_role.entry(role).or_default().push(*took);
+        let known = |took: fn(&HostProgress) -> Option<Duration>| {
+            let by_host = roster.keys().filter_map(|host| Some((host.clone(), took(&progress(host)?)?)));
+            Known::new(by_host.collect(), roster)
+        };
+        Self {
+            updates: known(|progress| Some(progress.took?.0)),
+            validations: known(|progress| Some(progress.validation?.0)),
+            ..Self::default()
         }
-        let median_of_all = median(by_host.values().copied().collect());
-        let by_role = of_role.into_iter().filter_map(|(role, took)| Some((role, median(took)?))).collect();
-        Self { by_host, by_role, median: median_of_all, steps: BTreeSet::new() }
     }
 
-    /// Returns how long a host takes: as long as it told, else as others of its role, else as any host.
+    /// Returns how long a host takes from its start to its proof.
     pub fn of(&self, host: &HostName, role: Option<&Role>) -> Duration {
-        let known = self.by_host.get(host).or_else(|| self.by_role.get(&role.cloned()));
-        known.copied().or(self.median).unwrap_or(ASSUMED)
+        self.updates.of(host, role).unwrap_or(ASSUMED)
+    }
+
+    /// Returns how long a host validates.
+    pub(super) fn validation_of(&self, host: &HostName, role: Option<&Role>) -> Duration {
+        self.validations.of(host, role).unwrap_or_default()
+    }
+
+    /// Returns how long a host fetches what it needs, before it starts.
+    pub(super) fn prefetch_of(&self, host: &HostName, role: Option<&Role>) -> Duration {
+        self.prefetches.of(host, role).unwrap_or_default()
     }
 
     /// Returns the median; `None` if nothing is known, so that a host is assumed to take a minute.
     pub fn median(&self) -> Option<Duration> {
-        self.median
+        self.updates.median
     }
 
     /// Returns the names of the steps whose durations are known.

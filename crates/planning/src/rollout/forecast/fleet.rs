@@ -16,6 +16,9 @@ use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Time from a trigger until the record of the rollout is written, and hosts have read it.
+const HEARD: Duration = Duration::from_millis(500);
+
 /// A host when a forecast begins.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -28,6 +31,10 @@ pub(super) struct Host {
     pub(super) held: Vec<usize>,
     pub(super) need: Need,
     pub(super) takes: Duration,
+    /// How long it validates.
+    pub(super) validation: Duration,
+    /// When it knows of the rollout, and has fetched what it needs.
+    pub(super) ready_after: Duration,
     /// How long ago it started; `None` if it did not.
     pub(super) running_for: Option<Duration>,
     /// How long ago it was proven, though it still holds its claims; `None` if it does not.
@@ -60,6 +67,7 @@ impl Fleet {
         let roster = hosts_of(found);
         let results = results(order, record, found);
         let freezes = FrozenHosts::read(found);
+        let heard = passed(record.at, now);
         let mut limits = Limits::default();
         let hosts = results.into_iter().map(|(name, result)| {
             let unknown = RosterEntry::default();
@@ -78,6 +86,11 @@ impl Fleet {
                 held: Vec::new(),
                 need: need(&name, found),
                 takes: durations.of(&name, entry.role.as_ref()),
+                validation: durations.validation_of(&name, entry.role.as_ref()),
+                ready_after: durations
+                    .prefetch_of(&name, entry.role.as_ref())
+                    .max(HEARD)
+                    .saturating_sub(heard),
                 running_for: since(ProgressState::Started),
                 held_for: since(ProgressState::Proven),
                 held_back: freezes.of(&name, entry).map(ToString::to_string),

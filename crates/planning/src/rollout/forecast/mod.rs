@@ -4,6 +4,7 @@
 
 mod durations;
 mod fleet;
+mod looker;
 mod result;
 mod run;
 mod types;

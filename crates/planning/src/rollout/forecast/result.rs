@@ -6,6 +6,7 @@ use super::types::{Forecast, ForecastHost, ForecastStage, Outcome};
 use crate::rollout::results::HostResult;
 use crate::rollout::stages::stage_name;
 use schema::names::HostName;
+use std::time::Duration;
 
 fn outcome(run: &Run<'_>, host: usize) -> Outcome {
     let Host { result, stage, .. } = &run.fleet.hosts[host];
@@ -95,7 +96,9 @@ pub(super) fn result(run: &Run<'_>) -> Forecast {
     let stages = stages.collect();
     let why = why(run);
     let is_late = run.fleet.hosts.iter().any(|host| {
-        let is_slow = host.running_for.is_some_and(|elapsed| elapsed > host.takes);
+        // Both times are in whole seconds.
+        let takes = host.takes.saturating_add(Duration::from_secs(1));
+        let is_slow = host.running_for.is_some_and(|elapsed| elapsed > takes);
         host.running_for.is_some() && (is_slow || run.had_failed.contains(&host.name))
     });
     Forecast { is_late, stages, hosts, halt: run.halt.clone(), ends: run.ends, why }

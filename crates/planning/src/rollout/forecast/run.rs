@@ -1,36 +1,39 @@
 //! Runs a forecast: hosts start, end, fail and wait, on a clock that jumps from one event to the next.
 
-use super::fleet::{Fleet, Host, passed};
+use super::fleet::{Fleet, Host};
+use super::looker::Soaking;
 use super::types::ForecastInput;
 use crate::rollout::Need;
 use crate::rollout::failures::{Budget, failed_hosts, over_budget};
-use crate::rollout::opening::Members;
 use crate::rollout::results::HostResult;
 use crate::rollout::stages::open_stage;
 use crate::rollout::window::next_window;
 use crate::settings::{BACKOFF_SECONDS, SUSPECT_AFTER};
-use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
-use schema::records::Soak;
 use schema::time::{Backoff, EpochSeconds};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
+/// Time from the release of a claim, or the opening of a stage, until the next host has noticed it and has started.
+const NOTICED: Duration = Duration::from_millis(100);
+
 /// Something that happens to a host, or to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(super) enum Event {
     /// The attempt of a host ends.
     Ends(usize),
     /// A host tries again after an attempt that failed.
     TriesAgain(usize),
     /// The time is over for which a host keeps its claims after its proof.
     HoldEnds(usize),
-    /// A window opens for a host.
-    WindowOpens(usize),
+    /// A window opens for a host, or it has fetched what it needs.
+    MayStart(usize),
     /// The time is over for which the hosts up to the open stage are observed.
     SoakEnds,
+    /// The host with the mark looks at the fleet.
+    Looks,
 }
 
 /// What a host is doing.
@@ -53,11 +56,14 @@ pub(super) struct Run<'a> {
     queues: Vec<BTreeSet<(u32, usize)>>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     number: u64,
-    now: Duration,
+    pub(super) now: Duration,
     pub(super) open: u32,
     pub(super) rest: u32,
     pub(super) opened: BTreeMap<u32, Duration>,
-    is_soaking: bool,
+    pub(super) soaking: Soaking,
+    /// When the host with the mark looked last, and whether it looks again.
+    pub(super) looked_at: Option<Duration>,
+    pub(super) looks_again: bool,
     /// Number of hosts of each stage that are neither through nor off.
     pub(super) pending: Vec<usize>,
     failed: BTreeSet<HostName>,
@@ -97,7 +103,9 @@ impl<'a> Run<'a> {
             open,
             rest,
             opened: (0..=open).map(|stage| (stage, Duration::ZERO)).collect(),
-            is_soaking: false,
+            soaking: Soaking::No,
+            looked_at: None,
+            looks_again: false,
             pending,
             had_failed: failed.clone(),
             failed,
@@ -120,7 +128,7 @@ impl<'a> Run<'a> {
             }
         }
         self.enter_stages(0..=self.open);
-        self.advance();
+        self.tell();
         while let Some(Reverse((time, _, event))) = self.events.pop() {
             self.now = time;
             match event {
@@ -128,18 +136,19 @@ impl<'a> Run<'a> {
                 Event::TriesAgain(host) if self.halt.is_none() => self.attempt(host),
                 Event::TriesAgain(_) => {}
                 Event::HoldEnds(host) => self.settle(host, HostResult::Proven),
-                Event::WindowOpens(host) => self.enter(host),
-                Event::SoakEnds => {
-                    self.is_soaking = false;
-                    self.open_next();
+                Event::MayStart(host) => self.enter(host),
+                Event::SoakEnds => self.soaking = Soaking::Over,
+                Event::Looks => {
+                    self.look();
+                    continue;
                 }
             }
-            self.advance();
+            self.tell();
         }
         self
     }
 
-    fn after(&mut self, delay: Duration, event: Event) {
+    pub(super) fn after(&mut self, delay: Duration, event: Event) {
         self.number += 1;
         self.events.push(Reverse((self.now.saturating_add(delay), self.number, event)));
     }
@@ -153,13 +162,21 @@ impl<'a> Run<'a> {
 
     /// A host that was proven when the forecast began, and keeps its claims for some time.
     fn is_held(&mut self, host: usize, elapsed: Duration) {
-        let hold = self.input.record.hold.map_or(Duration::ZERO, |hold| hold.0);
         self.doing[host].starts = Some(Duration::ZERO);
+        let hold = self.holds_for(host).unwrap_or_default();
         self.after(hold.saturating_sub(elapsed), Event::HoldEnds(host));
     }
 
+    /// Returns how long a host keeps its claims after its proof: until it has passed the validation that is due when
+    /// the time of its rollout is over. `None` if it has none, or releases them at once.
+    fn holds_for(&self, host: usize) -> Option<Duration> {
+        let Host { held, validation, .. } = &self.fleet.hosts[host];
+        let hold = self.input.record.hold.filter(|_| !held.is_empty())?;
+        Some(hold.0.saturating_add(*validation))
+    }
+
     /// Lets the hosts of these stages start that are available, in the order of their places.
-    fn enter_stages(&mut self, stages: std::ops::RangeInclusive<u32>) {
+    pub(super) fn enter_stages(&mut self, stages: std::ops::RangeInclusive<u32>) {
         let waits = |host: &Host| {
             let is_available =
                 host.need == Need::Claims && host.running_for.is_none() && host.held_for.is_none();
@@ -176,11 +193,14 @@ impl<'a> Run<'a> {
         if self.halt.is_some() || self.doing[host].starts.is_some() {
             return;
         }
-        let Host { need, place, held_back, .. } = &self.fleet.hosts[host];
-        let (need, place) = (*need, *place);
+        let Host { need, place, held_back, ready_after, .. } = &self.fleet.hosts[host];
+        let (need, place, ready_after) = (*need, *place, *ready_after);
         if let Some(why) = held_back.clone() {
             self.doing[host].held = Some(why);
             return;
+        }
+        if self.now < ready_after {
+            return self.after(ready_after - self.now, Event::MayStart(host));
         }
         if need == Need::Claims {
             let wall = self.input.now.0.saturating_add(i64::try_from(self.now.as_secs()).unwrap_or(i64::MAX));
@@ -189,7 +209,7 @@ impl<'a> Run<'a> {
                 Ok(Some(next)) => {
                     self.doing[host].held = Some(format!("no window is open until {}", next.opens));
                     let delay = u64::try_from(next.starts.0.saturating_sub(wall)).unwrap_or(0).max(1);
-                    self.after(Duration::from_secs(delay), Event::WindowOpens(host));
+                    self.after(Duration::from_secs(delay), Event::MayStart(host));
                     return;
                 }
                 Err(why) => {
@@ -234,7 +254,7 @@ impl<'a> Run<'a> {
     }
 
     fn attempt_takes(&self, host: usize) -> Duration {
-        self.fleet.hosts[host].takes.min(self.input.record.progress_deadline.0)
+        self.fleet.hosts[host].takes.min(self.input.record.progress_deadline.0).saturating_add(NOTICED)
     }
 
     fn attempt(&mut self, host: usize) {
@@ -243,12 +263,10 @@ impl<'a> Run<'a> {
 
     fn end_attempt(&mut self, host: usize) {
         if !self.fails(host) {
-            return match self.input.record.hold {
-                // It keeps its claims, and nobody counts it as proven before.
-                Some(hold) if self.fleet.hosts[host].need == Need::Claims => {
-                    self.after(hold.0, Event::HoldEnds(host));
-                }
-                _ => self.settle(host, HostResult::Proven),
+            return match self.holds_for(host) {
+                // Nobody counts it as proven before.
+                Some(hold) => self.after(hold, Event::HoldEnds(host)),
+                None => self.settle(host, HostResult::Proven),
             };
         }
         self.doing[host].attempts += 1;
@@ -301,49 +319,5 @@ impl<'a> Run<'a> {
             self.doing[host].waits = None;
             self.enter(host);
         }
-    }
-
-    pub(super) fn members(&self) -> Members<'a> {
-        let results = self.fleet.hosts.iter().map(|host| (host.name.clone(), host.result)).collect();
-        let ForecastInput { order, record, found, .. } = *self.input;
-        Members::with_results(order, record, results, found)
-    }
-
-    /// Observes the hosts up to the open stage, or opens the next one, or notes the end, if all of them are through.
-    fn advance(&mut self) {
-        let is_busy = self.pending[..=self.open as usize].iter().any(|pending| *pending > 0);
-        if is_busy || self.halt.is_some() || self.is_soaking || self.ends.is_some() {
-            return;
-        }
-        if self.open == self.rest {
-            let works = self.fleet.hosts.iter().any(|host| host.result == HostResult::Proven);
-            self.ends = works.then_some(self.now);
-            return;
-        }
-        let members = self.members();
-        if !members.is_through(self.open) {
-            return;
-        }
-        match self.input.record.stages[self.open as usize].rule.soak {
-            Some(soak) if !members.is_empty(self.open) => {
-                self.is_soaking = true;
-                // One that had begun already goes on.
-                let ForecastInput { order, found, now, .. } = *self.input;
-                let begun = found.get(&Key::Soak(order, self.open)).filter(|_| self.now.is_zero());
-                let begun = begun.and_then(|entry| codec::read::<Soak>(&entry.value).ok());
-                let elapsed = begun.map_or(Duration::ZERO, |soak| passed(soak.at, now));
-                self.after(soak.0.saturating_sub(elapsed), Event::SoakEnds);
-            }
-            _ => self.open_next(),
-        }
-    }
-
-    fn open_next(&mut self) {
-        let to = self.members().next_stage(self.open, self.rest);
-        let stages = self.open + 1..=to;
-        self.open = to;
-        self.opened.extend(stages.clone().map(|stage| (stage, self.now)));
-        self.enter_stages(stages);
-        self.advance();
     }
 }

@@ -32,7 +32,7 @@ impl Found {
     fn forecast_with(&self, failing: &[&str], durations: &Durations) -> Forecast {
         let record = match self.0.get(&Key::RolloutRecord(ORDER)) {
             Some(entry) => codec::read(&entry.value).unwrap(),
-            None => self.record(),
+            None => RolloutRecord { at: NOW, ..self.record() },
         };
         let failing: BTreeSet<HostName> = failing.iter().map(|name| host(name)).collect();
         let (found, failing) = (&self.0, &failing);
@@ -106,10 +106,10 @@ fn the_others_start_when_the_canary_was_observed() {
     let forecast = found.forecast(&[]);
     let first = found.by_place()[0].clone();
     assert_eq!(starts(&forecast)[0], (first.clone(), 0));
-    assert_eq!(starts(&forecast).iter().map(|(_, at)| *at).collect::<Vec<_>>(), [0, 660, 660, 720]);
+    assert_eq!(starts(&forecast).iter().map(|(_, at)| *at).collect::<Vec<_>>(), [0, 661, 661, 721]);
     let stages: Vec<_> =
         forecast.stages.iter().map(|s| (s.hosts, seconds(s.opens), seconds(s.ends))).collect();
-    assert_eq!(stages, [(1, Some(0), Some(60)), (3, Some(660), Some(780))]);
+    assert_eq!(stages, [(1, Some(0), Some(60)), (3, Some(661), Some(781))]);
     // A canary that fails is waited for.
     let forecast = found.forecast(&[&first]);
     assert_eq!(starts(&forecast).len(), 1);
@@ -126,7 +126,7 @@ fn more_failures_than_are_tolerated_halt_it() {
     let hosts = found.by_place();
     let forecast = found.forecast(&[&hosts[1], &hosts[2]]);
     // The second failure comes while the first host tries again: it keeps its claim.
-    assert_eq!(forecast.halt, Some((Duration::from_secs(120), "2 hosts failed, 1 tolerated".into())));
+    assert_eq!(forecast.halt, Some((Duration::from_millis(120_700), "2 hosts failed, 1 tolerated".into())));
     assert_eq!(starts(&forecast).len(), 3);
     assert_eq!(forecast.why.as_deref(), Some("the rollout is halted: 2 hosts failed, 1 tolerated"));
     assert_eq!(forecast.hosts[0].outcome, Outcome::Proven);
@@ -248,6 +248,65 @@ fn a_host_that_is_held_after_its_proof_is_not_updated_again() {
 }
 
 #[test]
+fn a_host_validates_once_more_before_it_releases_the_claims_that_it_held() {
+    let policy = "hold = \"5m\"\n[[limit]]\nby = \"role\"\nmax = 1\n";
+    let validation = Duration::from_secs(40);
+    let progress = |state, since| HostProgress {
+        validation: (state == ProgressState::Proven).then_some(Span(validation)),
+        took: (state == ProgressState::Proven).then_some(Span(Duration::from_secs(100))),
+        ..HostProgress::of_agent(state, EpochSeconds(NOW.0 - since))
+    };
+    // What the first host does, since when, and when the second one starts.
+    for (state, since, starts_second) in [
+        // It is left of five minutes and of the validation.
+        (ProgressState::Proven, 60, 280),
+        (ProgressState::Proven, 310, 30),
+        // Another host has told how long it takes. It is not listed while it is updated.
+        (ProgressState::Started, 60, 40 + 340),
+    ] {
+        let mut found = first_since(state, policy);
+        let hosts = found.by_place();
+        found.put(&Key::Progress(ORDER, host(&hosts[0])), &codec::write(&progress(state, since)), 67);
+        found.claim(0, &hosts[0]).claimed(&hosts[0], false);
+        if state == ProgressState::Started {
+            found.0.entries.remove(&Key::Announced(host(&hosts[0])).to_string());
+            let proven = progress(ProgressState::Proven, 600);
+            found.put(&Key::Progress(ORDER, host(&hosts[2])), &codec::write(&proven), 68);
+            found.put(&Key::Announced(host(&hosts[2])), "v2", 68);
+        }
+        let durations = Durations::of_rollout(ORDER, &hosts_of(&found.0), &found.0);
+        let forecast = found.forecast_with(&[], &durations);
+        assert_eq!(starts(&forecast)[1], (hosts[1].clone(), starts_second), "{state:?} since {since} s");
+    }
+}
+
+#[test]
+fn a_plan_contains_what_comes_before_the_first_start_and_what_each_stage_and_the_end_take() {
+    // Nothing else takes time, so what is left is the time until hosts see what happens and act.
+    let nothing = BTreeMap::from([(StepName::new("packages").unwrap(), Duration::ZERO)]);
+    let staged = |soak: &str| {
+        format!(
+            "failure_budget = 1\n[[limit]]\nby = \"fleet\"\nmax = 9\n[[stage]]\nname = \"canary\"\ncount = 1\n{soak}"
+        )
+    };
+    for (policy, millis) in [
+        // Hosts hear of the rollout and start. The fleet is read when the first one is through, and again after half a
+        // second.
+        (TWO.replace("max = 2", "max = 9"), 500 + 100 + 500),
+        // The canary is through, and the others are when the fleet is read again.
+        (staged(""), 500 + 100 + 500),
+        // The soak begins with one look, its timer starts with the next one, and the store notices its end.
+        (staged("soak = \"10s\""), 500 + 100 + 500 + 10_250 + 100 + 500),
+    ] {
+        let mut found = listed("web", 3);
+        found.policy(&policy, 10);
+        let durations = Durations::of_reports(&hosts_of(&found.0), &nothing, &found.0);
+        let ends = found.forecast_with(&[], &durations).ends;
+        assert_eq!(ends, Some(Duration::from_millis(millis)), "{policy}");
+    }
+}
+
+#[test]
 fn nobody_knows_when_a_host_is_through_that_takes_longer_than_others_or_tries_again() {
     let check = |minutes: u64, fails: bool, expected: bool| {
         let mut found = first_since(ProgressState::Started, TWO);
@@ -311,10 +370,15 @@ fn a_host_takes_as_long_as_its_steps_did_or_those_of_others_of_its_role() {
             let role = roster[&host(name)].role.clone();
             assert_eq!(durations.of(&host(name), role.as_ref()).as_secs(), expected, "{name}");
         }
-        assert_eq!(durations.steps().len(), 2);
+        assert_eq!(durations.steps().len(), 3);
     };
     check(&[], 42);
     check(&[("packages", 300)], 302);
+    // What is fetched before the start delays it. A host that has told nothing is like others.
+    found.policy(TWO, 10);
+    let durations = Durations::of_reports(&roster, &BTreeMap::new(), &found.0);
+    let first = starts(&found.forecast_with(&[], &durations)).first().map(|(_, at)| *at);
+    assert_eq!(first, Some(500));
 }
 
 proptest! {
