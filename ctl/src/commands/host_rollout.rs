@@ -3,11 +3,12 @@
 use super::context::{Store, now};
 use etcd_session::StoreError;
 use planning::fleet::views::{ClaimView, FullLimit, HOLDERS_SHOWN, HostRollout};
-use planning::rollout::{first_reads, second_reads};
+use planning::rollout::{RolloutView, first_reads, second_reads};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
+use schema::time::{BootMillis, Now};
 use schema::writes::claims::FoundClaims;
 
 /// Reads what the limits of the rollout mean for a host.
@@ -20,7 +21,13 @@ pub(super) async fn read(
     let Some(instruction) = HostRollout::waits_at_limits(host, snapshot) else {
         return Ok(HostRollout::of_claims(&held));
     };
-    let found = read_rollout(host, &instruction, snapshot.revision, store).await?;
+    let mut found = read_rollout(host, &instruction, snapshot.revision, store).await?;
+    let clock = Now { boot: BootMillis(0), wall: now() };
+    let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, clock);
+    if let Some((keys, ranges)) = view.reads_of_hold() {
+        let more = store.session.read_all(&keys, &ranges, Some(found.revision), store.deadline).await?;
+        found.entries.extend(more.entries);
+    }
     let (rollout, full) = HostRollout::new(host, &held, &instruction, &found, now());
     let held_by = match full {
         Some(full) => read_holders(&full, found, store).await?,

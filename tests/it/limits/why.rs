@@ -156,7 +156,8 @@ fn rows() -> Vec<(Prepare, Obstacle)> {
     };
     let closed = |soaks: bool| {
         let (stage, open) = ("rest".into(), "canary".into());
-        Obstacle::StageClosed { stage, open, soak: soaks.then_some(StageSoak { ends: Some(SOAK_ENDS) }) }
+        let soak = soaks.then_some(StageSoak { ends: Some(SOAK_ENDS) });
+        Obstacle::StageClosed { stage, open, soak, hold: None }
     };
     let full = |max, holders: &[&str]| {
         let holders: Vec<HostName> = holders.iter().map(|name| host(name)).collect();

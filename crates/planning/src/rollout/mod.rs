@@ -8,6 +8,7 @@ mod forecast;
 mod frozen;
 mod halt;
 mod history;
+mod hold;
 mod holders;
 mod limits;
 mod obstacle;
@@ -42,6 +43,7 @@ pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,
 };
 pub use history::{PastOutcome, PastRollout, RolloutHistory};
+pub use hold::StageHold;
 pub use holders::{HolderTask, Holders, start_timer};
 pub use limits::{LimitView, place};
 pub use obstacle::Obstacle;

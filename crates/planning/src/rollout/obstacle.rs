@@ -1,6 +1,7 @@
 //! What keeps a host from starting, though nothing on the host itself does.
 
 use super::failures;
+use super::hold::StageHold;
 use super::soak::StageSoak;
 use super::window::NextWindow;
 use schema::frozen::FrozenBy;
@@ -39,6 +40,9 @@ pub enum Obstacle {
         open: String,
         /// The soak of that stage, if its hosts are through.
         soak: Option<StageSoak>,
+        /// The hosts of that stage, if the next one waits only because they keep their claims. An agent that waits does
+        /// not read that.
+        hold: Option<StageHold>,
     },
     /// No update window is open, by the clock of the host.
     OutsideWindow(NextWindow),
@@ -66,7 +70,8 @@ impl Obstacle {
     /// Returns when it is expected to be out of the way, if it goes by itself at a known time.
     pub fn ends(&self) -> Option<EpochSeconds> {
         match self {
-            Self::StageClosed { soak, .. } => soak.and_then(|soak| soak.ends),
+            Self::StageClosed { soak: Some(soak), .. } => soak.ends,
+            Self::StageClosed { hold, .. } => hold.as_ref().map(|hold| hold.ends),
             Self::OutsideWindow(next) => Some(next.starts),
             _ => None,
         }
@@ -87,10 +92,17 @@ impl fmt::Display for Obstacle {
             Self::OverBudget { failed, budget } => {
                 write!(f, "the rollout is halted: {}", failures::over_budget(*failed, *budget))
             }
-            Self::StageClosed { stage, open, soak: Some(_) } => {
+            Self::StageClosed { stage, open, soak: Some(_), .. } => {
                 write!(f, "stage {stage} is not open: the hosts of stage {open} are observed first")
             }
-            Self::StageClosed { stage, open, soak: None } => {
+            Self::StageClosed { stage, hold: Some(StageHold { host, others, length, .. }), .. } => {
+                write!(f, "stage {stage} is not open: {host} ")?;
+                match others {
+                    0 => write!(f, "is proven and holds its claims for {length}"),
+                    others => write!(f, "and {others} more are proven and hold their claims for {length}"),
+                }
+            }
+            Self::StageClosed { stage, open, .. } => {
                 write!(f, "stage {stage} is not open: not all hosts of stage {open} are proven")
             }
             Self::OutsideWindow(next) => {

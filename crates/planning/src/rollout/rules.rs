@@ -8,8 +8,7 @@ use schema::limit::Place;
 use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, ResolvedStage, RolloutPolicy,
-    RolloutRecord, Window,
+    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord, Window,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{Now, Span};
@@ -42,7 +41,6 @@ pub(super) enum Rules {
         times: Times,
         budget: Option<Budget>,
         good: Option<Version>,
-        stages: Vec<ResolvedStage>,
         windows: Vec<Window>,
     },
 }
@@ -68,7 +66,6 @@ impl Rules {
                 let RolloutRecord {
                     refused,
                     limits,
-                    stages,
                     windows,
                     lost_after,
                     progress_deadline,
@@ -77,7 +74,7 @@ impl Rules {
                     ..
                 } = record;
                 let times = Times { lost_after, progress_deadline, charge_for, hold };
-                (Self::Record { revision, refused, times, budget, good, stages, windows }, limits)
+                (Self::Record { revision, refused, times, budget, good, windows }, limits)
             }
             Err(error) => {
                 let why = format!("the record of the rollout cannot be read: {error}");
@@ -87,17 +84,9 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of a record without budget, stages and windows.
+    /// Returns the rules of a record without budget and windows.
     pub(super) fn only(revision: i64, refused: Option<String>, times: Times) -> Self {
-        Self::Record {
-            revision,
-            refused,
-            times,
-            budget: None,
-            good: None,
-            stages: Vec::new(),
-            windows: Vec::new(),
-        }
+        Self::Record { revision, refused, times, budget: None, good: None, windows: Vec::new() }
     }
 
     /// Returns the window that a host waits for; `None` if one is open, or none is needed.
@@ -108,7 +97,7 @@ impl Rules {
         }
     }
 
-    /// Returns the rules without those that are about the version: the budget for failures, the stages and the windows.
+    /// Returns the rules without those that are about the version: the budget for failures and the windows.
     pub(super) fn without_version(self) -> Self {
         match self {
             Self::Record { revision, refused, times, .. } => Self::only(revision, refused, times),

@@ -2,6 +2,7 @@
 //! start, which claims it takes, and what it waits for.
 
 use super::closing::{Looker, stage_delay};
+use super::end::end_reads;
 use super::failures::Failures;
 use super::halt::halts;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
@@ -12,7 +13,7 @@ use super::stages::{StageView, stage_of};
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
@@ -107,7 +108,15 @@ impl RolloutView {
         found: &KeySnapshot,
         now: Now,
     ) -> Self {
-        let (rules, limits) = match record_of(order, found) {
+        let place = place(host, version);
+        let known = record_of(order, found);
+        let record = known.as_ref().and_then(|(record, _)| record.as_ref().ok());
+        let stage = record.filter(|record| !record.stages.is_empty()).map(|record| {
+            let roster = roster_of(host, found).unwrap_or_default();
+            let number = stage_of(&record.stages, host, &roster, place);
+            StageView::read(order, record, number, found)
+        });
+        let (rules, limits) = match known {
             Some((record, revision)) => Rules::of_record(record, revision),
             None if governs(order, found) => (Rules::NoRecord, Vec::new()),
             None => (Rules::None, Vec::new()),
@@ -115,15 +124,6 @@ impl RolloutView {
         let failures = match &rules {
             Rules::Record { budget, .. } => Failures::read(order, *budget, found),
             _ => Failures::default(),
-        };
-        let place = place(host, version);
-        let stage = match &rules {
-            Rules::Record { stages, .. } if !stages.is_empty() => {
-                let roster = roster_of(host, found).unwrap_or_default();
-                let number = stage_of(stages, host, &roster, place);
-                Some(StageView::read(order, stages, number, found))
-            }
-            _ => None,
         };
         let is_outside_window = matches!(rules.next_window(place, now), Ok(Some(_)));
         let view = Self::with_rules(host, (order, place), (rules, &limits), found, now.boot);
@@ -242,6 +242,13 @@ impl RolloutView {
         matches!(self.stage, Some(StageView::Closed { is_timed: true, .. }))
     }
 
+    /// Returns what is read as well to know whether the stage of the host waits for hosts that keep their claims; `None`
+    /// if it does not wait, or hosts do not keep them.
+    pub fn reads_of_hold(&self) -> Option<(Vec<Key>, Vec<Prefix>)> {
+        let holds = matches!(&self.rules, Rules::Record { times: Times { hold: Some(_), .. }, .. });
+        (holds && self.waits_for_stage()).then(|| end_reads(self.order))
+    }
+
     /// True if the rollout has stages.
     pub fn has_stages(&self) -> bool {
         self.stage.is_some()
@@ -306,9 +313,9 @@ impl RolloutView {
         };
         // A host that is not available anyway waits for no stage.
         match &self.stage {
-            Some(StageView::Closed { stage, open, soak, .. }) if need == Need::Claims => {
-                let (stage, open) = (stage.clone(), open.clone());
-                return Err(Obstacle::StageClosed { stage, open, soak: *soak });
+            Some(StageView::Closed { stage, open, soak, hold, .. }) if need == Need::Claims => {
+                let (stage, open, hold) = (stage.clone(), open.clone(), hold.clone());
+                return Err(Obstacle::StageClosed { stage, open, soak: *soak, hold });
             }
             Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
             _ => {}

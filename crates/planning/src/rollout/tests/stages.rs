@@ -73,7 +73,11 @@ impl Found {
 
 /// The rollout with its record, and the names of the canary and of another host.
 pub(super) fn with_canary() -> (Found, String, String) {
-    let mut found = three_hosts(CANARY);
+    with_canary_of(CANARY)
+}
+
+fn with_canary_of(policy: &str) -> (Found, String, String) {
+    let mut found = three_hosts(policy);
     found.with_record();
     let canary = found.canary();
     let other = ["web0", "web1", "web2"].into_iter().find(|name| *name != canary).unwrap();
@@ -180,6 +184,32 @@ fn a_stage_opens_when_the_hosts_before_it_are_proven_for_the_time_of_the_soak() 
     let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0)).unwrap();
     assert_eq!(permit.guard.stage, Some((Key::StageOpened(ORDER, 1), 90)));
     assert_eq!(found.task(), "wait", "the others are not proven yet");
+}
+
+#[test]
+fn a_stage_that_waits_only_for_hosts_that_keep_their_claims_says_so() {
+    let closed = "stage rest is not open: ";
+    let unproven = format!("{closed}not all hosts of stage canary are proven");
+    let held = format!("{closed}web0 is proven and holds its claims for 5m");
+    // The policy's time, whether the canary is proven, whether it holds its claim, and what is said until when.
+    for (hold, is_proven, holds, expected, ends) in [
+        ("hold = \"5m\"\n", true, true, &held, Some(AT.0 + 300)),
+        ("hold = \"5m\"\n", false, true, &unproven, None),
+        ("hold = \"5m\"\n", true, false, &unproven, None),
+        ("", true, true, &unproven, None),
+    ] {
+        let (mut found, canary, other) = with_canary_of(&format!("{hold}{CANARY}"));
+        if is_proven {
+            found.proven(&canary);
+        }
+        if holds {
+            found.claim(0, &canary).claimed(&canary, false);
+        }
+        let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0));
+        let obstacle = permit.unwrap_err();
+        let expected = expected.replace("web0", &canary);
+        assert_eq!((obstacle.to_string(), obstacle.ends()), (expected, ends.map(EpochSeconds)), "{hold}");
+    }
 }
 
 #[test]
