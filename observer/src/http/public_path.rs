@@ -63,7 +63,18 @@ fn with_path(html: &str, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{pages, routes};
     use super::*;
+    use planning::settings::OWN_PARTS;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_settings_know_the_paths_that_a_public_path_must_not_begin_with() {
+        let paths = routes().into_iter().chain(pages::routes()).map(|(path, _)| path);
+        let parts: BTreeSet<&str> =
+            paths.filter_map(|path| path.split('/').nth(1)).filter(|part| !part.is_empty()).collect();
+        assert_eq!(parts, OWN_PARTS.into());
+    }
 
     #[test]
     fn a_request_is_the_same_with_the_path_and_without() {

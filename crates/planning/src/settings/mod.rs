@@ -35,7 +35,7 @@ pub use merge::is_secret_name;
 pub use notify::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
 pub use objects::ObjectsSettings;
 pub use observer::{HttpAccess, ObserverSettings, ServerTls, read_observer};
-pub use public_url::PublicUrl;
+pub use public_url::{OWN_PARTS, PublicUrl};
 pub use read::{PlacedSettings, read, read_with_places};
 pub use recorder::RecorderSettings;
 pub use secret_pattern::SecretPattern;

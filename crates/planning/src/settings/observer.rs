@@ -200,6 +200,12 @@ impl HttpFragment {
                 problems.add(format!("http.{setting}"), "`token_digests` says already who may look");
             }
         }
+        if self.public_url.is_some() && self.is_open() {
+            // A proxy is a local user, and asks for everybody who reaches it.
+            let message = "must not be true together with `public_url`: everybody who reaches the proxy could look \
+                           without a token; leave it out";
+            problems.add("http.open_to_local_users", message);
+        }
         (listen, tls)
     }
 

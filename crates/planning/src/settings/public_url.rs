@@ -2,6 +2,11 @@
 
 use schema::names::{HostName, quoted};
 
+/// The first parts of the observer's own paths. A public path that begins with one of them would be taken for it:
+/// proxies may leave the public path in front of a request or take it away, and the observer sees only what is left.
+pub const OWN_PARTS: [&str; 10] =
+    ["events", "hosts", "icon.svg", "metrics", "page.css", "page.js", "rollouts", "search", "services", "v1"];
+
 /// A public URL, in its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicUrl {
@@ -41,6 +46,12 @@ impl PublicUrl {
         let is_segment = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(is_plain);
         if !path.split('/').skip(1).all(is_segment) {
             return Err(wanted());
+        }
+        if let Some(own) = path.split('/').nth(1).filter(|part| OWN_PARTS.contains(part)) {
+            return Err(format!(
+                "must not begin with a path of the observer itself, as /{own}; take another first part, as in \
+                 \"https://ops.example/fleet/{own}/\""
+            ));
         }
         let port = port.filter(|port| *port != own_port).map(|port| format!(":{port}")).unwrap_or_default();
         Ok(Self { origin: format!("{scheme}://{host}{port}"), host: host.into(), path: path.into() })
@@ -94,6 +105,21 @@ mod tests {
         ] {
             let error = PublicUrl::parse(wrong).expect_err(wrong);
             assert!(error.contains("https://ops.example/fleet/"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_public_path_cannot_be_taken_for_a_path_of_the_observer() {
+        for part in OWN_PARTS {
+            for rest in ["", "/", "/x/"] {
+                let url = format!("https://ops.example/{part}{rest}");
+                let error = PublicUrl::parse(&url).expect_err(&url);
+                assert!(error.contains(&format!("as /{part};")), "{url}: {error}");
+            }
+            for free in [format!("fleet/{part}"), format!("{part}-of-x"), part.to_uppercase()] {
+                let url = format!("https://ops.example/{free}/");
+                assert!(PublicUrl::parse(&url).is_ok(), "{url}");
+            }
         }
     }
 }

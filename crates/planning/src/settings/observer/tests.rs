@@ -107,6 +107,22 @@ fn every_mistake_of_the_file_is_named_with_its_line() {
              \"ops.example/fleet\"",
         ],
     );
+    let public = "[http]\npublic_url = \"https://ops.example/fleet/\"\n";
+    check(&format!("{public}open_to_local_users = false\n"), &[]);
+    check(
+        &format!("{public}open_to_local_users = true\n"),
+        &[
+            "o.toml:3: http.open_to_local_users: must not be true together with `public_url`: everybody who reaches the \
+             proxy could look without a token; leave it out",
+        ],
+    );
+    check(
+        "[http]\npublic_url = \"https://ops.example/services\"\n",
+        &[
+            "o.toml:2: http.public_url: must not begin with a path of the observer itself, as /services; take another \
+             first part, as in \"https://ops.example/fleet/services/\"",
+        ],
+    );
     let alertmanager = "[notify.alertmanagers.a]\nurl = \"https://a.example\"\n";
     check(&format!("{alertmanager}user = \"orchestrate\"\npassword_file = \"/p\"\n"), &[]);
     check(
