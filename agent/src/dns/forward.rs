@@ -202,9 +202,12 @@ impl Forwarder {
             }
         };
         tokio::pin!(asking);
+        let mut is_noted = false;
         let answered = match timeout(NEXT_AFTER, &mut asking).await {
             Ok(answered) => answered,
             Err(_) => {
+                // One query is one miss, whatever becomes of it.
+                is_noted = true;
                 self.update(|health| health.missed(Instant::now()));
                 let rest = TOTAL_TIMEOUT.saturating_sub(NEXT_AFTER);
                 timeout(rest, asking).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -221,7 +224,9 @@ impl Forwarder {
             }
             Err(error) => {
                 tracing::debug!(%error, forwarder = %self.address, "DNS: a forwarder failed");
-                self.update(|health| health.missed(Instant::now()));
+                if !is_noted {
+                    self.update(|health| health.missed(Instant::now()));
+                }
                 Outcome::Failure(None)
             }
         }

@@ -139,6 +139,40 @@ async fn the_next_forwarder_is_asked_when_one_says_that_it_has_no_answer() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_query_without_an_answer_is_one_miss_however_long_it_is_waited_for() {
+    for transport in BOTH {
+        let silent = Bad::start(silent).await;
+        let forwarders = Forwarders::new(&[silent.address]);
+        let all = if transport == Transport::Udp { &forwarders.udp } else { &forwarders.tcp };
+        let health = || *all[0].health.lock().unwrap();
+        for rests in 1..=2 {
+            assert!(ask(&forwarders, transport).await.is_none(), "{transport:?}");
+            // The attempt ends with the client, or a moment later.
+            tokio::time::sleep(FIRST_REST).await;
+            assert_eq!((health().rests, health().is_silent()), (rests, rests > 1), "{transport:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_place_ends_with_its_client() {
+    let first = Bad::start(silent).await;
+    let forwarders = Forwarders::new(&[first.address]);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let own = tasks();
+    // Other queries have all places, and keep them.
+    let places = u32::try_from(ATTEMPTS_MAX).unwrap();
+    let _places = forwarders.attempts.clone().acquire_many_owned(places).await.unwrap();
+    for transport in BOTH {
+        for _ in 0..3 {
+            assert!(ask(&forwarders, transport).await.is_none());
+        }
+    }
+    tokio::time::sleep(FIRST_REST).await;
+    assert_eq!((tasks(), first.queries()), (own, 0), "tasks that wait for nobody");
+}
+
 #[tokio::test]
 async fn a_name_that_does_not_exist_is_an_answer_and_a_failure_of_all_is_passed_on() {
     let absent: Behaviour = |query| vec![answered(query, ResponseCode::NXDomain, [0; 4])];
