@@ -1,6 +1,6 @@
 //! Forms of secrets that nobody knows.
 
-use super::{Cut, Redactor};
+use super::{Cut, Redactor, in_form};
 
 #[test]
 fn common_forms_of_secrets_are_removed() {
@@ -20,6 +20,12 @@ fn common_forms_of_secrets_are_removed() {
         ("> Authorization: Basic bWU6eA==", "> Authorization: Basic ***"),
         (r#"{"Authorization":"Bearer abc.def","n":1}"#, r#"{"Authorization":"Bearer ***","n":1}"#),
         ("authorization: abcdef", "authorization: ***"),
+        ("authorization: a authorization: b", "authorization: a ***"),
+        (
+            "authorization:authorization: b\nauthorization: c",
+            "authorization:authorization: ***\nauthorization: ***",
+        ),
+        ("x--user=a:b (--user=(--user=a:b", "x--user=a:b (--user=(--user=a:***"),
         ("sent bearer eyJhbGciOiJIUzI1NiJ9.e30.x", "sent bearer ***"),
         ("the bearer of bad news, basic arithmetic", "the bearer of bad news, basic arithmetic"),
         (
@@ -31,8 +37,44 @@ fn common_forms_of_secrets_are_removed() {
             "-----BEGIN PRIVATE KEY-----***\n\n\nand more words",
         ),
         ("a b\nMHcCAQ\n-----END PRIVATE KEY-----\nb", "a b\n***\n-----END PRIVATE KEY-----\nb"),
+        (
+            "-----BEGIN PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nMHcC\n x-----BEGIN PRIVATE KEY-----\nMHcC",
+            "-----BEGIN PRIVATE KEY-----***\n\n\n x-----BEGIN PRIVATE KEY-----***\n",
+        ),
+        (
+            "no PRIVATE KEY-----\nMHcC\n-----END PRIVATE KEY-----",
+            "no PRIVATE KEY-----***\n\n-----END PRIVATE KEY-----",
+        ),
         ("-----BEGIN CERTIFICATE-----\nMII", "-----BEGIN CERTIFICATE-----\nMII"),
     ] {
         assert_eq!(Redactor::default().redact(text, Cut::default()), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_megabyte_without_line_ends_is_looked_at_once() {
+    const LENGTH: usize = 1 << 20;
+    for pattern in [
+        "authorization:",
+        "authorization: x ",
+        "(--user=",
+        "--user=",
+        "(--user=a:",
+        "--proxy-user=x:",
+        "-u a:",
+        "password=x",
+        "password: 'x",
+        "a://b:c@",
+        "bearer ",
+        "PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nx",
+        "-----END PRIVATE KEY-----",
+        "A-----END PRIVATE KEY-----",
+    ] {
+        let text = pattern.repeat(LENGTH / pattern.len());
+        // Places within places would be work that grows with the square of the length.
+        let hidden: usize = in_form(&text).map(|range| range.len()).sum();
+        assert!(hidden <= 5 * text.len(), "{pattern:?} {hidden}");
     }
 }

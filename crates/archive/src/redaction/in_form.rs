@@ -93,24 +93,35 @@ fn value(text: &str, start: usize) -> Range<usize> {
 /// Returns the places of passwords in options such as `-u`.
 fn logins<'a>(text: &'a str, lower: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
     LOGIN_OPTIONS.iter().flat_map(move |option| {
+        // The password of a word is all that follows its first colon, so options in the word hide nothing else.
+        let mut covered = 0;
         lower.match_indices(option).filter_map(move |(at, _)| {
             let is_word =
                 text[..at].chars().next_back().is_none_or(|c| c.is_whitespace() || "\"'`(,[".contains(c));
-            let start = at + option.len();
-            let word = value(text, start);
+            if at < covered || !is_word {
+                return None;
+            }
+            let word = value(text, at + option.len());
+            covered = word.end;
             let colon = text[word.clone()].find(':')?;
-            is_word.then_some(word.start + colon + 1..word.end)
+            Some(word.start + colon + 1..word.end)
         })
     })
 }
 
 /// Returns the places of what stands in a header `Authorization`, and of tokens after the name of a scheme.
 fn headers<'a>(text: &'a str, lower: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
+    // What stands in one header is removed with it, and not looked at again.
+    let mut covered = 0;
     let credentials = lower.match_indices("authorization").filter_map(move |(at, name)| {
+        if at < covered {
+            return None;
+        }
         let rest = lower[at + name.len()..].trim_start_matches(['"', '\'', '\\', ' ']);
         let rest = rest.strip_prefix([':', '='])?.trim_start_matches(['"', '\'', '\\', ' ']);
         let start = text.len() - rest.len();
         let end = start + rest.find(['\n', '\r', '"', '\'']).unwrap_or(rest.len());
+        covered = end;
         // The scheme stays, because it tells what is wrong if it is the wrong one.
         let scheme = text[start..end].find(' ').map_or(0, |blank| blank + 1);
         Some(start + scheme..end)
@@ -130,35 +141,63 @@ fn headers<'a>(text: &'a str, lower: &'a str) -> impl Iterator<Item = Range<usiz
 /// Returns the places of private keys as PEM, also of those of which an end is missing.
 fn private_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
     const MARK: &str = "PRIVATE KEY-----";
-    let mut covered = 0;
+    // Everything is looked at once, however many marks a line has: what is before the last mark belongs to it, and what
+    // has no end has none further on.
+    let (mut covered, mut last_mark, mut has_end) = (0, 0, true);
     text.match_indices(MARK).filter_map(move |(at, mark)| {
         if at < covered {
             return None;
         }
-        let line = text[..at].rfind(['\n', '\r']).map_or(0, |end| end + 1);
         let after = at + mark.len();
+        let from = covered.max(std::mem::replace(&mut last_mark, after));
+        let line = text[from..at].rfind(['\n', '\r']).map_or(from, |end| from + end + 1);
         if text[line..at].contains("-----BEGIN ") {
             let rest = &text[after..];
-            let length = match rest.find("-----END ") {
-                Some(end) => end,
-                None => rest.split_inclusive('\n').take_while(|line| is_of_key(line)).map(str::len).sum(),
-            };
-            covered = after + length;
-            // Past the mark at its end, which is no begin.
+            let end = if has_end { rest.find("-----END ") } else { None };
+            has_end = end.is_some();
+            covered = after + end.unwrap_or_else(|| key_length(rest));
             let range = after..covered;
-            covered += text[covered..].find(MARK).map_or(0, |at| at + 1);
+            // Past the mark at its end, which is no begin.
+            if has_end {
+                covered += text[covered..].find(MARK).map_or(0, |at| at + 1);
+            }
             return Some(range);
         }
         let end = line + text[line..at].rfind("-----END ")?;
-        let lines = text[covered..end].split_inclusive('\n').rev();
+        let lines = text[from..end].split_inclusive('\n').rev();
         let length: usize = lines.take_while(|line| is_of_key(line)).map(str::len).sum();
         Some(end - length..end)
     })
 }
 
+/// Returns the length of the lines at the begin of a text that may belong to a key. What comes after the first character
+/// of another kind is not looked at.
+fn key_length(text: &str) -> usize {
+    let mut length = 0;
+    while length < text.len() {
+        let rest = &text[length..];
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && !"+/=\r \t".contains(c);
+        let is_header = HEADERS.iter().any(|header| rest.starts_with(header));
+        let stop = if is_header { rest.find('\n') } else { rest.find(is_other) };
+        let end = match stop {
+            Some(at) if rest.as_bytes()[at] == b'\n' => at + 1,
+            None => rest.len(),
+            Some(_) => break,
+        };
+        if !is_of_key(&rest[..end]) {
+            break;
+        }
+        length += end;
+    }
+    length
+}
+
+/// Lines of a key that are no part of its value.
+const HEADERS: [&str; 2] = ["Proc-Type:", "DEK-Info:"];
+
 /// True if a line may belong to a key.
 fn is_of_key(line: &str) -> bool {
     let line = line.trim();
     line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
-        || ["Proc-Type:", "DEK-Info:"].iter().any(|header| line.starts_with(header))
+        || HEADERS.iter().any(|header| line.starts_with(header))
 }
