@@ -6,7 +6,7 @@ use crate::http::shared::Seen;
 use askama::Template;
 use planning::fleet::WaitGraph;
 use planning::fleet::views::{
-    CheckView, HostWaits, InstanceView, RootsView, ServiceCounts, ServiceView, ServicesView, WaitingFor,
+    CheckView, InstanceView, RootsView, ServiceCounts, ServiceView, ServicesView, WaitingFor,
 };
 use schema::health::Level;
 use schema::names::{HostName, ServiceName};
@@ -54,10 +54,9 @@ impl ServicesPage {
         );
         let line = |found: &WaitingFor| {
             let first = found.hosts.first().cloned();
-            let chains = first.iter().flat_map(|host| HostWaits::all(host, &graph));
-            let of_root = |waits: &HostWaits| waits.root.clone().canonical() == found.root;
-            let chain = chains.filter(of_root).take(1).flat_map(|waits| waits.chain);
-            let chain = chain.map(|link| (link.host, link.text));
+            let chain = first.iter().flat_map(|host| graph.chains(host));
+            let chain = chain.filter(|chain| chain.root.clone().canonical() == found.root).take(1);
+            let chain = chain.flat_map(|chain| chain.links).map(|(host, wait)| (host, wait.to_string()));
             RootLine {
                 text: found.root.to_string(),
                 host_count: found.hosts.len(),
