@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output;
 use crate::settings::Settings;
-use etcd_session::{Class, Deadline, Session, StoreError};
+use etcd_session::{Deadline, Session, StoreError};
 use schema::keys::Key;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
@@ -42,7 +42,7 @@ pub(crate) async fn answer(
     let trust = async {
         let identity = async { session.read_keys(&[Key::Store], deadline).await.ok() };
         match about {
-            About::Operators => (identity.await, Ok(Vec::new())),
+            About::Operators => (identity.await, Ok(None)),
             About::Hosts => tokio::join!(identity, alarms(settings, session, deadline)),
         }
     };
@@ -60,10 +60,11 @@ pub(crate) async fn answer(
         None => trust.await,
     };
     check(settings, session, identity.as_ref())?;
-    Ok(exit_under(&alarms?, exit))
+    Ok(exit_under(alarms?.as_deref(), exit))
 }
 
-/// Returns the alarms of the store. They are taken for not raised if the user may not ask for them, and in the past.
+/// Returns the alarms of the store; `None` if the user may not ask for them, and in the past. Then they are taken for not
+/// raised.
 ///
 /// # Errors
 /// Returns the store's error if it does not say whether it accepts writes.
@@ -71,23 +72,25 @@ pub(crate) async fn alarms(
     settings: &Settings,
     session: &Session,
     deadline: Deadline,
-) -> Result<Vec<String>, StoreError> {
-    if settings.past.is_some() {
-        return Ok(Vec::new());
+) -> Result<Option<Vec<String>>, StoreError> {
+    match &settings.past {
+        Some(_) => Ok(None),
+        None => session.alarms(deadline).await,
     }
-    match session.alarms(deadline).await {
-        Err(error) if error.class() == Class::Fatal => Ok(Vec::new()),
-        alarms => alarms,
-    }
+}
+
+/// Returns why the answer of a store that does not say its alarms may be untrue.
+pub(crate) fn unknown_alarms(error: &StoreError) -> String {
+    format!("the store did not say whether it accepts writes: {error}")
 }
 
 /// Returns the exit code of an answer that depends on what hosts say, and says why it cannot be told if the store
 /// raised an alarm.
-pub(crate) fn exit_under(alarms: &[String], exit: Exit) -> Exit {
+pub(crate) fn exit_under(alarms: Option<&[String]>, exit: Exit) -> Exit {
+    let alarms = alarms.unwrap_or_default().join(", ");
     if alarms.is_empty() {
         return exit;
     }
-    let alarms = alarms.join(", ");
     output::note(&format!(
         "cannot tell: the store raised the alarm {alarms}, and hosts cannot write what has happened to them since; compact and defragment the store, then run `etcdctl alarm disarm`"
     ));

@@ -282,7 +282,7 @@ impl Follower {
                 }
             }
             Reading::Position(_, Err(error)) => self.probe_problem = Some(error.to_string()),
-            Reading::Alarms(alarms) => self.fleet.set_alarms(alarms),
+            Reading::Alarms(alarms) => self.fleet.note_alarms(alarms.map_err(|error| error.to_string())),
         }
         self.tell_problem();
     }

@@ -93,6 +93,15 @@ pub(crate) struct FoundIncidents {
     pub(crate) open: Vec<OpenIncident>,
 }
 
+/// What is known about the alarms of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct SeenAlarms {
+    /// What was read last; `None` if the user may not ask.
+    last: Option<Vec<String>>,
+    /// Why nothing could be read since.
+    problem: Option<String>,
+}
+
 /// What the observer knows, for one task that changes it and many that show it.
 #[derive(Default)]
 pub(crate) struct SharedFleet {
@@ -104,8 +113,7 @@ pub(crate) struct SharedFleet {
     problem: watch::Sender<Option<String>>,
     /// Why what the store says may not be the present.
     doubt: watch::Sender<Option<String>>,
-    /// The alarms of the store; `None` if they are not known.
-    alarms: watch::Sender<Option<Vec<String>>>,
+    alarms: watch::Sender<SeenAlarms>,
     incidents: watch::Sender<Option<FoundIncidents>>,
 }
 
@@ -153,14 +161,29 @@ impl SharedFleet {
         self.doubt.send_replace(doubt);
     }
 
-    /// Returns the alarms of the store; `None` if they are not known.
-    pub(crate) fn alarms(&self) -> Option<Vec<String>> {
-        self.alarms.borrow().clone()
+    /// Returns the alarms of the store, and why the state of the fleet cannot be told although it was read.
+    pub(crate) fn alarms_and_doubt(&self) -> (Option<Vec<String>>, Option<String>) {
+        let doubt = self.doubt();
+        match &*self.alarms.borrow() {
+            SeenAlarms { last, problem: None } => (last.clone(), doubt),
+            SeenAlarms { problem: Some(problem), .. } => {
+                let unknown = || format!("the store did not say whether it accepts writes: {problem}");
+                (None, Some(doubt.unwrap_or_else(unknown)))
+            }
+        }
     }
 
-    /// Replaces the alarms of the store.
-    pub(crate) fn set_alarms(&self, alarms: Option<Vec<String>>) {
-        self.alarms.send_replace(alarms);
+    /// Returns the alarms that the store raised when it last said so.
+    pub(crate) fn last_alarms(&self) -> Vec<String> {
+        self.alarms.borrow().last.clone().unwrap_or_default()
+    }
+
+    /// Notes what was read about the alarms of the store: `None` if the user may not ask, or why it did not say.
+    pub(crate) fn note_alarms(&self, read: Result<Option<Vec<String>>, String>) {
+        self.alarms.send_modify(|alarms| match read {
+            Ok(last) => *alarms = SeenAlarms { last, problem: None },
+            Err(problem) => alarms.problem = Some(problem),
+        });
     }
 
     /// Returns the open incidents; `None` before the fleet was looked at.

@@ -19,8 +19,8 @@ const READS_PER_ALARMS: u32 = 5;
 pub(crate) enum Reading {
     /// Where the store was, or was later, when the read began.
     Position(Instant, Result<StorePosition, StoreError>),
-    /// The raised alarms; `None` if they are not known.
-    Alarms(Option<Vec<String>>),
+    /// The raised alarms; `None` if the user may not ask for them.
+    Alarms(Result<Option<Vec<String>>, StoreError>),
 }
 
 /// Reads until nobody takes the readings any more.
@@ -39,18 +39,19 @@ impl Probe {
         let mut reads = 0u32;
         loop {
             ticks.tick().await;
+            // They come first: nothing is shown as fresh before it is known whether hosts can write.
+            let wants_alarms = reads.is_multiple_of(READS_PER_ALARMS);
+            reads = reads.wrapping_add(1);
+            if wants_alarms {
+                let alarms = self.session.alarms(Deadline::within(TIMEOUT)).await;
+                if self.readings.send(Reading::Alarms(alarms)).await.is_err() {
+                    return;
+                }
+            }
             let (began, keys) = (Instant::now(), self.keys.borrow().clone());
             let position = self.session.position(&keys, Deadline::within(TIMEOUT)).await;
             if self.readings.send(Reading::Position(began, position)).await.is_err() {
                 return;
-            }
-            let wants_alarms = reads.is_multiple_of(READS_PER_ALARMS);
-            reads = reads.wrapping_add(1);
-            if wants_alarms {
-                let alarms = self.session.alarms(Deadline::within(TIMEOUT)).await.ok();
-                if self.readings.send(Reading::Alarms(alarms)).await.is_err() {
-                    return;
-                }
             }
         }
     }

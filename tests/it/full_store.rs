@@ -1,9 +1,14 @@
 //! A store that accepts no writes and keeps leases alive: nothing says yes about a host that knows better.
 
+use crate::alerts::has;
+use crate::stolen_host::filter;
+use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::observer::Observer;
+use tests::process::Running;
 use tests::store::Store;
 use tests::wait;
 
@@ -133,4 +138,39 @@ fn a_store_that_stays_full_takes_back_at_once_what_becomes_untrue_later() {
     for host in [web_1, web_2] {
         assert!(store.get(&format!("/orchestrate/live/{}", host.name)).is_some(), "{}", host.describe());
     }
+}
+
+/// A gRPC answer of the code INTERNAL in the language of nginx.
+const INTERNAL: &str = "default_type application/grpc; add_header grpc-status 13; return 200; ";
+
+#[test]
+fn a_store_that_does_not_say_its_alarms_settles_nothing() {
+    if !has("full_store::a_store_that_does_not_say_its_alarms_settles_nothing", "nginx") {
+        return;
+    }
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (web_1, _web_2) = hosts_at_one_version(&etcd, &store);
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let port = filter(directory.path(), &etcd);
+    // Everything is answered but the question for the alarms.
+    let text = fs::read_to_string(at("nginx.conf")).expect("the filter");
+    let status = "location = /etcdserverpb.Maintenance/Status { ";
+    assert!(text.contains(status), "{text}");
+    fs::write(at("nginx.conf"), text.replace(status, &format!("{status}{INTERNAL}"))).expect("written");
+    let _nginx = Running::start(Command::new("nginx").arg("-c").arg(at("nginx.conf")), &at("log"));
+
+    let through = format!("http://127.0.0.1:{port}");
+    let why = "the store did not say whether it accepts writes: ";
+    let answer = web_1.command(&["--endpoints", &through, "--timeout", "3s", "-o", "json", "status"], "");
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.err.contains(why), "{answer:?}");
+    let view: serde_json::Value = serde_json::from_str(&answer.out).expect("the status");
+    assert_eq!((&view["fleet"], &view["alarms"]), (&"unknown".into(), &serde_json::Value::Null), "{view}");
+
+    let observer = Observer::start(&format!("endpoints = [{through:?}]"));
+    observer.wait_for("/v1/status", "unknown", |view| view["fleet"] == "unknown" && view["alarms"].is_null());
+    let page = observer.get("/").body;
+    assert!(page.contains(&format!("Unknown: {why}")), "{page}");
 }

@@ -139,8 +139,8 @@ fn one_stolen_host_can_do_what_the_manual_says() {
     assert!(h1.may("auth/disable", &json!({})));
 }
 
-/// Returns the filter of the manual for this store, and its port.
-fn filter(directory: &std::path::Path, etcd: &Etcd) -> u16 {
+/// Writes the filter of the manual for this store to `nginx.conf`, and returns its port.
+pub(crate) fn filter(directory: &std::path::Path, etcd: &Etcd) -> u16 {
     let begin = MANUAL.find("```nginx\n").expect("the filter") + "```nginx\n".len();
     let server = MANUAL[begin..].split("```").next().expect("its end");
     let [port] = free_ports();

@@ -241,19 +241,23 @@ impl Session {
     }
 
     /// Returns the names of the raised alarms, for example `NOSPACE`, as the member knows them that answers. It is
-    /// asked for its status, which every user may read and which costs the other members nothing: a list of the
-    /// alarms is an entry in the log of the store.
+    /// asked for its status, which costs the other members nothing: a list of the alarms is an entry in the log of
+    /// the store. `None` if the user may not ask, as behind a filter; etcd itself answers every user.
     ///
     /// # Errors
-    /// Returns the store's error.
-    pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
-        let answer = self
+    /// Returns the store's error if it does not say whether there are alarms.
+    pub async fn alarms(&self, deadline: Deadline) -> Result<Option<Vec<String>>, StoreError> {
+        let asked = self
             .call((RequestKind::Admin, "ask for the alarms"), Repeat::Freely, deadline, |mut c| async move {
                 c.status().await
             })
-            .await?;
+            .await;
+        let answer = match asked {
+            Err(error) if error.class() == Class::Fatal => return Ok(None),
+            asked => asked?,
+        };
         let words = answer.errors().iter().flat_map(|error| error.split_whitespace());
         let names: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("alarm:")).collect();
-        Ok(names.into_iter().map(str::to_owned).collect())
+        Ok(Some(names.into_iter().map(str::to_owned).collect()))
     }
 }

@@ -117,11 +117,11 @@ impl ReadOnlySession {
         Ok(found.kvs().is_empty() && usize::try_from(found.count()) == Ok(count))
     }
 
-    /// Returns the names of the raised alarms, for example `NOSPACE`.
+    /// Returns the names of the raised alarms, for example `NOSPACE`; `None` if the user may not ask.
     ///
     /// # Errors
-    /// Returns the store's error.
-    pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
+    /// Returns the store's error if it does not say whether there are alarms.
+    pub async fn alarms(&self, deadline: Deadline) -> Result<Option<Vec<String>>, StoreError> {
         self.0.alarms(deadline).await
     }
 }

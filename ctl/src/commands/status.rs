@@ -6,6 +6,7 @@ use super::watch::{self, Answer, Repeat};
 use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::seen_stores;
 use clap::Args;
 use etcd_session::StoreError;
 use planning::fleet::FleetState;
@@ -41,13 +42,22 @@ pub(super) async fn status(
 }
 
 async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let alarms = store.session.alarms(store.deadline);
-    let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms);
-    let (mut fleet, revision) = read?;
+    let alarms = seen_stores::alarms(store.settings, &store.session, store.deadline);
+    let reads = async {
+        let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
+        fleet::find_obstacles(&mut fleet, revision, store).await?;
+        Ok::<_, StoreError>((fleet, revision, parts(store, revision).await?))
+    };
+    // The alarms alone may take all of the time.
+    let (read, alarms) = tokio::join!(reads, alarms);
+    let (fleet, revision, parts) = read?;
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
-    fleet::find_obstacles(&mut fleet, revision, store).await?;
-    let parts = StatusParts { alarms: alarms.ok(), ..parts(store, revision).await? };
+    let (alarms, doubt) = match alarms {
+        Ok(alarms) => (alarms, None),
+        Err(error) => (None, Some(seen_stores::unknown_alarms(&error))),
+    };
+    let parts = StatusParts { alarms, doubt, ..parts };
     let view = StatusView::new(&fleet, parts, revision);
     output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
     if let Some(why) = view.unknown_reason(&fleet) {

@@ -54,8 +54,9 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     super::desired::remember(&snapshot, store);
     let identity = snapshot.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
     let members = store.session.members(store.deadline).await?;
-    // Some users may not read alarms; the rest of the answer is still useful to them.
-    let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
+    // The rest of the answer is useful without the alarms too.
+    let alarms = store.session.alarms(store.deadline).await;
+    let alarms = alarms.map_err(|e| output::warn(&e.to_string())).ok().flatten();
     let version =
         store.session.server_version(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
     version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));

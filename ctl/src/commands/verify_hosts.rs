@@ -112,7 +112,7 @@ pub(super) async fn verify_hosts(
     output.answer(&answer, |_| {});
     Ok(match end {
         Some(WaitEnd::Interrupt) => Exit::Own(INTERRUPTED),
-        _ => seen_stores::exit_under(&alarms, Exit::of(verified.missing.is_empty())),
+        _ => seen_stores::exit_under(alarms.as_deref(), Exit::of(verified.missing.is_empty())),
     })
 }
 

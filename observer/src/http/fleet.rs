@@ -24,7 +24,7 @@ type Answer = Result<Response, ErrorResponse>;
 /// The state of the fleet.
 pub(super) async fn status(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let (alarms, doubt) = (shared.fleet.alarms(), shared.fleet.doubt());
+    let (alarms, doubt) = shared.fleet.alarms_and_doubt();
     let question = format!("status {alarms:?} {doubt:?}");
     let view = move |seen: Seen<'_>| {
         let parts = StatusParts { doubt, ..StatusParts::of(seen.found(), alarms, seen.now) };

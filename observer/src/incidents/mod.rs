@@ -49,8 +49,7 @@ fn situation(moment: Moment, fleet: &SharedFleet) -> Option<Situation> {
     let age = moment.fresh_at?.elapsed();
     let observed = fleet.read();
     let observed = observed.as_ref().filter(|_| age <= STALE_AFTER)?;
-    let alarms = fleet.alarms().unwrap_or_default();
-    Some(Situation::new(&observed.fleet, observed.found(), &alarms, now()))
+    Some(Situation::new(&observed.fleet, observed.found(), &fleet.last_alarms(), now()))
 }
 
 fn log(notice: &Notice) {

@@ -84,7 +84,7 @@ pub(super) fn refusal(shared: Shared, refusal: ErrorResponse, choices: Vec<(Stri
 
 async fn now_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let wanted = Grouping::read(&parameters);
-    let (alarms, doubt) = (shared.fleet.alarms(), shared.fleet.doubt());
+    let (alarms, doubt) = shared.fleet.alarms_and_doubt();
     let incidents = shared.fleet.incidents().map(|found| found.open).unwrap_or_default();
     // Incidents open and close without the store.
     let open: Vec<_> = incidents.iter().map(|found| (&found.incident.incident_id, found.flapping)).collect();
