@@ -40,7 +40,7 @@ pub use operator::{TARGET_KEYS, TargetSet};
 pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, LeaseEnd, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
-pub use read::{Counted, EntryPage, KeyList};
+pub use read::{Counted, EntryPage, FoundEntry, KeyList};
 pub use read_only::{ReadOnlySession, StorePosition};
 pub use request::Deadline;
 pub use session::Session;

@@ -142,7 +142,7 @@ impl Session {
         Ok(KeySnapshot { entries, ..found })
     }
 
-    /// Reads keys and ranges as [`Self::read_all`], but passes the keys and values of the ranges to `take`, part by
+    /// Reads keys and ranges as [`Self::read_all`], but passes the keys and entries of the ranges to `take`, part by
     /// part, and returns those of `keys` alone: for ranges of which the caller keeps little.
     ///
     /// # Errors
@@ -152,11 +152,11 @@ impl Session {
         (keys, prefixes): (&[Key], &[Prefix]),
         at: Option<i64>,
         deadline: Deadline,
-        mut take: impl FnMut(&str, &[u8]),
+        mut take: impl FnMut(&str, FoundEntry<'_>),
     ) -> Result<KeySnapshot, StoreError> {
         let mut entries = BTreeMap::new();
         let take = |read: &Read, kv: &KeyValue| match (read, self.strip(kv.key())) {
-            (Read::Range(_), Some(key)) => take(key, kv.value()),
+            (Read::Range(_), Some(key)) => take(key, FoundEntry(kv)),
             _ => self.insert(kv, &mut entries),
         };
         let found = Box::pin(self.read_parts(&Read::all(keys, prefixes), at, deadline, take)).await?;
@@ -662,6 +662,27 @@ async fn pass_on(parts: Vec<Part>, take: &mut impl FnMut(&Read, &KeyValue)) {
 }
 
 /// Returns the value and metadata of a key that was read.
+/// An entry in the answer of the store.
+#[derive(Debug, Clone, Copy)]
+pub struct FoundEntry<'a>(&'a KeyValue);
+
+impl<'a> FoundEntry<'a> {
+    /// Returns the value.
+    pub fn value(self) -> &'a [u8] {
+        self.0.value()
+    }
+
+    /// Returns the revision at which the key was last written.
+    pub fn mod_revision(self) -> i64 {
+        self.0.mod_revision()
+    }
+
+    /// Returns a copy, to keep.
+    pub fn to_entry(self) -> Entry {
+        entry_of(self.0)
+    }
+}
+
 pub(crate) fn entry_of(kv: &KeyValue) -> Entry {
     Entry {
         value: kv.value().to_vec(),

@@ -3,8 +3,8 @@
 use super::context::{Store, now};
 use super::services;
 use crate::output;
-use etcd_session::{Deadline, StoreError};
-use planning::fleet::{Fleet, FleetTarget, FleetVerdict, Waiting};
+use etcd_session::{Deadline, FoundEntry, StoreError};
+use planning::fleet::{Fleet, FleetTarget, FleetVerdict, HostFacts, Waiting};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::records::certificate_warning;
@@ -44,7 +44,12 @@ pub(super) async fn read(
 
 async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Result<(Fleet, i64), StoreError> {
     let mut fleet = Fleet::empty();
-    let add = |key: &str, value: &[u8]| fleet.add(key, value);
+    let add = |key: &str, found: FoundEntry<'_>| {
+        fleet.add(key, found.value());
+        if let Ok(Key::Report(host)) = Key::parse(key) {
+            fleet.note_report_revision(&host, found.mod_revision());
+        }
+    };
     let snapshot = store.session.read_each((&KEYS, &RANGES), at, deadline, add).await?;
     if at.is_none() {
         super::desired::remember(&snapshot, store);
@@ -97,26 +102,38 @@ pub(super) fn print_warnings(fleet: &Fleet) {
         certificate_warning(file, end, now()).map(|warning| format!("{host}: {warning}"))
     });
     warn_of_each(warnings.collect());
-    let reports =
-        fleet.hosts().iter().filter_map(|(host, host_facts)| Some((host, host_facts.readable_report()?.at)));
-    warn_of_each(wrong_clocks(reports, now()));
+    let report = |(host, facts)| {
+        let facts: &HostFacts = facts;
+        let (at, revision) = (facts.readable_report()?.at, facts.report_revision);
+        Some(WrittenReport { host, at, revision })
+    };
+    let reports: Vec<WrittenReport<'_>> = fleet.hosts().iter().filter_map(report).collect();
+    warn_of_each(wrong_clocks(&reports, now()));
+    warn_of_each(clocks_behind(&reports, now()));
+}
+
+/// The last report of a host.
+#[derive(Debug, Clone, Copy)]
+struct WrittenReport<'a> {
+    host: &'a HostName,
+    /// When it was written, by the clock of the host.
+    at: EpochSeconds,
+    /// Where it stands among all that the store was told.
+    revision: i64,
 }
 
 /// How much later than now a report may be, by the clock of its host, before that is said.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 
 /// Returns what is wrong with the clocks of hosts whose last report lies in the future, or with the clock of this machine
-/// if that is so for most of them. A clock that is behind cannot be told from a report that is old.
-fn wrong_clocks<'a>(
-    reports: impl Iterator<Item = (&'a HostName, EpochSeconds)>,
-    now: EpochSeconds,
-) -> Vec<String> {
-    let mut count = 0;
+/// if that is so for most of them.
+fn wrong_clocks(reports: &[WrittenReport<'_>], now: EpochSeconds) -> Vec<String> {
+    let count = reports.len();
     let ahead: Vec<(&HostName, Duration)> = reports
-        .inspect(|_| count += 1)
-        .filter_map(|(host, at)| {
+        .iter()
+        .filter_map(|WrittenReport { host, at, .. }| {
             let ahead = Duration::from_secs(u64::try_from(at.0.saturating_sub(now.0)).ok()?);
-            (ahead > CLOCK_DIFFERENCE).then_some((host, ahead))
+            (ahead > CLOCK_DIFFERENCE).then_some((*host, ahead))
         })
         .collect();
     if ahead.len() > 1 && ahead.len() * 2 > count {
@@ -133,6 +150,35 @@ fn wrong_clocks<'a>(
         )
     };
     ahead.iter().map(warning).collect()
+}
+
+/// How much earlier than a report that the store got before it a report may be, before that is said. A report that the
+/// store did not take at once is as old as that.
+const BEHIND_MIN: Duration = Duration::from_secs(300);
+
+/// Returns which clocks are behind: the store got the report later than another one, and it says an earlier time. A
+/// report alone does not tell, because it may be old. Reports in the future say nothing about other clocks.
+fn clocks_behind(reports: &[WrittenReport<'_>], now: EpochSeconds) -> Vec<String> {
+    let is_past = |at: EpochSeconds| at.0 <= now.0.saturating_add_unsigned(CLOCK_DIFFERENCE.as_secs());
+    let mut reports: Vec<_> = reports.iter().filter(|report| is_past(report.at)).collect();
+    reports.sort_by_key(|report| report.revision);
+    let mut latest: Option<&WrittenReport<'_>> = None;
+    let mut warnings = Vec::new();
+    for report in reports {
+        let before = latest.filter(|latest| latest.at > report.at);
+        if let Some(before) = before {
+            let behind = Duration::from_secs(before.at.0.abs_diff(report.at.0));
+            if behind >= BEHIND_MIN {
+                let (host, other, behind) = (report.host, before.host, format_duration(behind));
+                warnings.push(format!(
+                    "{host}: its clock is at least {behind} behind that of {other}: its last report came later and says an earlier time"
+                ));
+            }
+        } else {
+            latest = Some(report);
+        }
+    }
+    warnings
 }
 
 /// Warns of each, but of no more than fit on a screen, and says how many are left out.
@@ -164,12 +210,38 @@ pub(super) fn warn_of_unconfirmed<'a>(version: &Version, hosts: impl ExactSizeIt
 mod tests {
     use super::*;
 
+    /// Each host with the time of its report and its revision.
+    fn written(hosts: &[HostName; 3], reported: [(i64, i64); 3]) -> Vec<WrittenReport<'_>> {
+        let report = |(host, (at, revision))| WrittenReport { host, at: EpochSeconds(at), revision };
+        hosts.iter().zip(reported).map(report).collect()
+    }
+
+    #[test]
+    fn a_host_whose_report_came_later_and_says_an_earlier_time_has_a_clock_that_is_behind() {
+        let hosts = ["a", "b", "c"].map(|name| HostName::new(name).unwrap());
+        let check = |reported: [(i64, i64); 3], expected: &[&str]| {
+            assert_eq!(clocks_behind(&written(&hosts, reported), EpochSeconds(10_000)), expected);
+        };
+        check([(9_000, 3), (9_100, 4), (9_900, 5)], &[]);
+        // An old report is no slow clock.
+        check([(1_000, 3), (9_100, 4), (9_900, 5)], &[]);
+        check([(9_000, 3), (8_800, 4), (9_900, 5)], &[]);
+        check(
+            [(9_000, 3), (1_800, 4), (9_900, 5)],
+            &[
+                "b: its clock is at least 2h behind that of a: its last report came later and says an earlier time",
+            ],
+        );
+        // A clock that is ahead is told otherwise, and makes no other one late.
+        check([(99_000, 3), (9_100, 4), (9_900, 5)], &[]);
+    }
+
     #[test]
     fn a_host_whose_clock_is_ahead_is_named_and_this_machine_if_most_hosts_are() {
         let hosts = ["a", "b", "c"].map(|name| HostName::new(name).unwrap());
         let check = |reported: [i64; 3], expected: &[&str]| {
-            let reports = hosts.iter().zip(reported.map(EpochSeconds));
-            let found = wrong_clocks(reports, EpochSeconds(10_000));
+            let reports = written(&hosts, reported.map(|at| (at, 1)));
+            let found = wrong_clocks(&reports, EpochSeconds(10_000));
             assert_eq!(found.len(), expected.len(), "{found:?}");
             for (found, expected) in found.iter().zip(expected) {
                 assert!(found.contains(expected), "{found}");

@@ -21,6 +21,8 @@ pub struct HostFacts {
     pub reporting: BTreeSet<StatusType>,
     /// The report, or why it cannot be read.
     pub report: Option<Result<Report, String>>,
+    /// The revision at which the report was written; 0 if it is not known.
+    pub report_revision: i64,
     /// What another machine with the name of this host says, if there is one.
     pub clash: Option<String>,
 }

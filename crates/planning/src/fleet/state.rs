@@ -79,6 +79,13 @@ impl Fleet {
         self.note(text, Some(value));
     }
 
+    /// Notes at which revision the report of a host was written that was added.
+    pub fn note_report_revision(&mut self, host: &HostName, revision: i64) {
+        if let Some(facts) = self.hosts.get_mut(host) {
+            facts.report_revision = revision;
+        }
+    }
+
     /// Returns the fleet when everything was added.
     #[must_use]
     pub fn complete(mut self, target: FleetTarget) -> Self {
