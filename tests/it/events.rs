@@ -133,6 +133,34 @@ fn events_are_followed_also_those_that_somebody_deletes() {
 }
 
 #[test]
+fn who_follows_events_sees_what_hosts_do_by_themselves() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("web1", &etcd.endpoints());
+    host.set_environment("ORCHESTRATE_BY", "ann");
+    orchestrate(&host, &["trigger_update", "1"]);
+    let mut followed = host.start_command(&["events", "--follow"], "followed");
+    let shown = || host.read("followed");
+    let shows = |part: &str| wait::until(part, || shown().contains(part).then_some(()), shown);
+    shows("  ann  trigger_update  version 1\n");
+    let rollout = "/orchestrate/rollouts/0000000000-0000000000000000007";
+    store.put(
+        &format!("{rollout}/halt"),
+        r#"{"format":1,"at":1700000050,"by":"db1","why":"2 hosts failed, 1 tolerated"}"#,
+    );
+    shows("  db1  halt  the rollout of revision 7  2 hosts failed, 1 tolerated\n");
+    store.put("/orchestrate/health/web/db1", "passing");
+    store.put("/orchestrate/health/web/db1", "critical");
+    shows("unknown  unknown  health  web on host db1: critical\n");
+    // What was shown as it happened is what is read afterwards.
+    let read: Vec<String> = events(&host, &[]).iter().map(|event| event["key"].to_string()).collect();
+    assert_eq!(read.len(), 3, "{read:?}");
+    assert_eq!(followed.ended(), None);
+    followed.kill();
+    assert_eq!(shown().lines().count(), 3, "{}", shown());
+}
+
+#[test]
 fn who_follows_events_is_told_that_the_store_was_restored() {
     let mut etcd = Etcd::single_real();
     let host = Host::new("web1", &etcd.endpoints());

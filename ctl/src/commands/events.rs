@@ -7,12 +7,12 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, Screen};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use etcd_session::{Feed, FeedBegin, FeedEvent, FeedOptions};
-use planning::fleet::views::{EventsView, PastEvent, event_reads};
+use etcd_session::{Feed, FeedBegin, FeedEvent, FeedOptions, FoundEntry};
+use planning::fleet::views::{EventsView, HostChange, PastEvent, event_reads, events_after, tells_of_events};
 use schema::keys::Prefix;
 use schema::names::HostName;
-use schema::snapshot::Entry;
 use schema::time::parse_duration;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -53,7 +53,14 @@ pub(super) async fn events(
     let since = since.as_deref().map(parse_duration).transpose();
     let since = since.map_err(|error| Failure::usage(anyhow!(error).context("--since")))?;
     let (keys, ranges) = event_reads();
-    let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
+    let mut kept = BTreeMap::new();
+    let keep = |key: &str, found: FoundEntry<'_>| {
+        if tells_of_events(key, found.value()) {
+            kept.insert(key.to_owned(), found.to_entry());
+        }
+    };
+    let mut found = store.session.read_each((&keys, &ranges), None, store.deadline, keep).await?;
+    found.entries.append(&mut kept);
     let mut view = EventsView::read(&found);
     drop(found);
     if let Some(since) = since {
@@ -78,6 +85,12 @@ pub(super) async fn events(
     Ok(Exit::Yes)
 }
 
+/// The ranges whose changes are followed. Of all that changes without an event, these say who did it and when.
+const FOLLOWED: [Prefix; 3] = [Prefix::Events, Prefix::Rollouts, Prefix::HealthAll];
+
+/// How many printed events are remembered, so that a rollback of an operator is not told as one of a host too.
+const REMEMBERED_MAX: usize = 1000;
+
 /// Prints events, and then those that follow, until nobody reads them any more.
 async fn print_on(
     view: &EventsView,
@@ -86,26 +99,31 @@ async fn print_on(
     output: &Output,
 ) -> Result<Exit, Failure> {
     view.events.iter().try_for_each(|event| print(event, output))?;
+    let mut printed: BTreeSet<i64> = view.events.iter().map(|event| event.revision).collect();
     let (sender, mut receiver) = mpsc::channel(WAITING_PARTS);
     let options = FeedOptions { begin: FeedBegin::After(view.revision), ..FeedOptions::default() };
-    let feed = Feed::start(store.session.clone(), Prefix::Events, options, 0, sender);
-    let (mut last, mut is_connected) = (view.revision, true);
+    let feed =
+        |(number, range)| Feed::start(store.session.clone(), range, options.clone(), number, sender.clone());
+    let feeds: Vec<Feed> = (0..).zip(FOLLOWED).map(feed).collect();
+    let (mut last, mut are_connected) = ([view.revision; FOLLOWED.len()], [true; FOLLOWED.len()]);
     while !Screen::is_closed() {
         let Ok(part) = timeout(LOOK_EVERY, receiver.recv()).await else { continue };
-        let Some((_, part)) = part else { break };
+        let Some((number, part)) = part else { break };
+        let number = usize::try_from(number).unwrap_or_default();
+        let (last, was_connected) = (&mut last[number], are_connected.iter().all(|connected| *connected));
         let events = match part {
             FeedEvent::Apply(revision, changes) => {
-                let events = past_events(&changes, last, revision);
-                last = revision;
+                let events = events_after(*last, revision, &changes);
+                *last = revision;
                 events
             }
             // The whole list, because the store no longer has every change since the last one.
             FeedEvent::InitApply(list) => {
                 let list: Vec<_> = list.into_iter().map(|(key, entry)| (key, Some(entry))).collect();
-                past_events(&list, last, last)
+                events_after(*last, *last, &list)
             }
             FeedEvent::InitDone(revision) => {
-                last = last.max(revision);
+                *last = revision.max(*last);
                 continue;
             }
             FeedEvent::Progress(_) | FeedEvent::UnconfirmedProgress(_) | FeedEvent::Problem(_) => continue,
@@ -115,37 +133,34 @@ async fn print_on(
                 )));
             }
             FeedEvent::Connected(connected) => {
-                if connected != is_connected {
-                    output::note(if connected {
+                are_connected[number] = connected;
+                let is_connected = are_connected.iter().all(|connected| *connected);
+                if is_connected != was_connected {
+                    output::note(if is_connected {
                         "the store answers again"
                     } else {
                         "the store does not answer"
                     });
                 }
-                is_connected = connected;
                 continue;
             }
         };
         for event in events {
+            // The trigger of a rollback is told by its event.
+            if event.change == Some(HostChange::Rollback) && printed.contains(&event.revision) {
+                continue;
+            }
+            printed.insert(event.revision);
+            if printed.len() > REMEMBERED_MAX {
+                printed.pop_first();
+            }
             if host.is_none_or(|host| event.concerns(host)) {
                 print(&event, output)?;
             }
         }
     }
-    drop(feed);
+    drop(feeds);
     Ok(Exit::Yes)
-}
-
-/// Returns the events after a revision, in order, and those that were deleted although no event took their place.
-fn past_events(changes: &[(String, Option<Entry>)], after: i64, revision: i64) -> Vec<PastEvent> {
-    let has_new = changes.iter().any(|(_, entry)| entry.is_some());
-    let read = |(key, entry): &(String, Option<Entry>)| match entry {
-        Some(entry) => (entry.mod_revision > after).then(|| PastEvent::read(key, entry)),
-        None => (!has_new).then(|| PastEvent::deleted(key, revision)),
-    };
-    let mut events: Vec<PastEvent> = changes.iter().filter_map(read).collect();
-    events.sort_by_key(|event| event.revision);
-    events
 }
 
 fn print(event: &PastEvent, output: &Output) -> Result<(), Failure> {

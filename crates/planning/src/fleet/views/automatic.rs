@@ -24,6 +24,19 @@ pub(super) fn tells_of_acts(key: &Key) -> bool {
     )
 }
 
+/// True if a key has a part in the answer to who did what. Most health values, and much of what a rollout writes, have none.
+pub fn tells_of_events(key: &str, value: &[u8]) -> bool {
+    match Key::parse(key) {
+        Ok(Key::Health(..)) => is_unwell(Health::read(value)),
+        Ok(parsed) => tells_of_acts(&parsed) || !key.starts_with(&Prefix::Rollouts.to_string()),
+        Err(_) => true,
+    }
+}
+
+fn is_unwell(health: Option<Health>) -> bool {
+    matches!(health, Some(Health::Critical | Health::Warning))
+}
+
 /// Returns the act of a host, or the state of a service, of which a key tells; `None` if it tells of none, or cannot
 /// be read.
 pub(super) fn automatic_act(text: &str, entry: &Entry) -> Option<PastEvent> {
@@ -69,7 +82,7 @@ pub(super) fn automatic_act(text: &str, entry: &Entry) -> Option<PastEvent> {
         }
         // The health of a service has no time.
         Key::Health(..) => {
-            let health = Health::read(value).filter(|h| matches!(h, Health::Critical | Health::Warning))?;
+            let health = Health::read(value).filter(|health| is_unwell(Some(*health)))?;
             let unwell = PastEvent::automatic(text, HostChange::Health, None);
             Some(PastEvent { new_value: Some(health.to_string()), revision: entry.mod_revision, ..unwell })
         }

@@ -17,7 +17,12 @@ use std::collections::BTreeMap;
 /// True for the keys from which [`host_changes`] follow.
 pub fn tells_of_hosts(key: &str) -> bool {
     let Ok(key) = Key::parse(key) else { return false };
-    matches!(key, Key::Report(_) | Key::Live(_) | Key::RunningVersion(..)) || tells_of_acts(&key)
+    let is_of_host = matches!(key, Key::Report(_) | Key::Live(_) | Key::RunningVersion(..));
+    is_of_host || is_event(&key) || tells_of_acts(&key)
+}
+
+fn is_event(key: &Key) -> bool {
+    matches!(key, Key::Event(_) | Key::HostEvent(..))
 }
 
 /// Returns what changed about hosts at one revision, which the store reached at a time. Reports that cannot be read tell
@@ -41,6 +46,15 @@ pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> V
                     let health = PastEvent::automatic(&change.key, HostChange::Health, None);
                     let [old_value, new_value] = values;
                     events.push(PastEvent { old_value, new_value, ..health });
+                }
+            }
+            // An act deletes old events for its own. Nothing else does, so somebody else did.
+            Ok(key) if is_event(&key) => {
+                let has_new = || changes.iter().any(is_new_event);
+                if let (Some(before), None) = (&change.before, &change.after)
+                    && !has_new()
+                {
+                    events.push(PastEvent::read(&change.key, before).deleted(&change.key));
                 }
             }
             Ok(key) if tells_of_acts(&key) && change.before.is_none() => {
@@ -75,6 +89,10 @@ pub fn host_changes(revision: i64, at: EpochSeconds, changes: &[KeyChange]) -> V
         _ => PastEvent { at: rfc3339(at), seconds: Some(at), revision, ..event },
     };
     events.into_iter().map(dated).collect()
+}
+
+fn is_new_event(change: &KeyChange) -> bool {
+    change.after.is_some() && Key::parse(&change.key).is_ok_and(|key| is_event(&key))
 }
 
 fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
@@ -209,6 +227,16 @@ mod tests {
         check(&[(live, Some("leased"), None)], &["unknown|live|host web1: live to none|its lease ended"]);
         check(&[(live, None, Some("a"))], &["web1|live|host web1: none to live|"]);
         check(&[(live, Some("a"), Some("b"))], &[]);
+        let event = "/orchestrate/events/1700000000000-a";
+        let acted = r#"{"format":1,"by":"ann","client":"c","verb":"retry","what":"/orchestrate/retry/web1"}"#;
+        check(
+            &[(event, Some(acted), None)],
+            &[
+                "unknown|no command|/orchestrate/events/1700000000000-a|somebody deleted this event: ann, retry, host web1",
+            ],
+        );
+        check(&[(event, None, Some(acted))], &[]);
+        check(&[(event, Some(acted), None), ("/orchestrate/events/1700000000001-b", None, Some(acted))], &[]);
         check(&[("/orchestrate/config/a", None, Some("x")), ("/elsewhere", None, Some("x"))], &[]);
     }
 }

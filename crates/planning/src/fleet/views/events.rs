@@ -2,13 +2,13 @@
 //!
 //! This file is long because its tests write a history of the store.
 
-use super::automatic::automatic_acts;
+use super::automatic::{automatic_act, automatic_acts};
 use super::past_event::{HostChange, PastEvent};
 use crate::text::Text;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::records::Trigger;
-use schema::snapshot::KeySnapshot;
+use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::EpochSeconds;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -35,6 +35,33 @@ pub fn event_reads() -> (Vec<Key>, Vec<Prefix>) {
     let ranges =
         [Prefix::Events].into_iter().chain(OF_OPERATORS).chain([Prefix::Rollouts, Prefix::HealthAll]);
     (keys, ranges.collect())
+}
+
+/// Returns what a change of the keys of events, rollouts or health tells, in the order of the store: of entries, what
+/// came after a revision, and of deleted events, those in whose place nothing was written. `revision` is that of the
+/// change.
+pub fn events_after(after: i64, revision: i64, changes: &[(String, Option<Entry>)]) -> Vec<PastEvent> {
+    let has_new = changes.iter().any(|(_, entry)| entry.is_some());
+    let read = |(key, entry): &(String, Option<Entry>)| {
+        let is_event = is_below(key, &Prefix::Events);
+        match entry {
+            Some(entry) if is_event => (entry.mod_revision > after).then(|| PastEvent::read(key, entry)),
+            Some(entry) => {
+                // The health of a service is told whenever it is written, and an act once.
+                let is_health = is_below(key, &Prefix::HealthAll);
+                let at = if is_health { entry.mod_revision } else { entry.create_revision };
+                (at > after).then(|| automatic_act(key, entry)).flatten()
+            }
+            None => (is_event && !has_new).then(|| PastEvent::deleted_key(key, revision)),
+        }
+    };
+    let mut events: Vec<PastEvent> = changes.iter().filter_map(read).collect();
+    events.sort_by_key(|event| event.revision);
+    events
+}
+
+fn is_below(key: &str, range: &Prefix) -> bool {
+    key.starts_with(&range.to_string())
 }
 
 impl EventsView {
@@ -105,10 +132,10 @@ impl EventsView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::views::tells_of_events;
     use schema::codec;
     use schema::names::{EventId, Token};
     use schema::order::InstructionOrder;
-    use schema::snapshot::Entry;
     use schema::writes::act::Act;
     use schema::writes::operator::{self, TargetRequest};
 
@@ -247,6 +274,55 @@ mod tests {
                 "2023-11-14T22:14:20Z|web1|end|the rollout of revision 1|",
                 "unknown|unknown|health|web on host web1: critical|",
             ]
+        );
+    }
+
+    #[test]
+    fn what_events_leave_out_while_they_are_read_changes_no_answer() {
+        let mut store = Store::default();
+        trigger(&mut store, AT, "ann", "v2");
+        let rollout = format!("/orchestrate/rollouts/{}", InstructionOrder { epoch: 1, revision: 1 });
+        store.put(&format!("{rollout}/halt"), r#"{"format":1,"at":1700000050,"by":"db1","why":"x"}"#);
+        store.put(&format!("{rollout}/closing"), "web1");
+        store.put("/orchestrate/health/web/web1", "critical");
+        store.put("/orchestrate/health/web/web2", "passing");
+        store.put("/orchestrate/config/a", "x");
+        let whole = store.rows();
+        store.0.entries.retain(|key, entry| tells_of_events(key, &entry.value));
+        assert_eq!(store.rows(), whole);
+        let kept = |part: &str| store.0.entries.keys().any(|key| key.contains(part));
+        assert_eq!(["/halt", "web1", "web2", "closing"].map(kept), [true, true, false, false]);
+    }
+
+    #[test]
+    fn what_is_followed_is_told_as_what_is_read() {
+        let mut store = Store::default();
+        trigger(&mut store, AT, "ann", "v2");
+        let since = store.0.revision;
+        let rollout = format!("/orchestrate/rollouts/{}", InstructionOrder { epoch: 1, revision: 1 });
+        store.put(&format!("{rollout}/soak/1"), r#"{"format":1,"at":1700000010,"by":"web1"}"#);
+        store.put(&format!("{rollout}/halt"), r#"{"format":1,"at":1700000050,"by":"db1","why":"x"}"#);
+        store.put("/orchestrate/health/web/web1", "critical");
+        store.put("/orchestrate/health/web/web2", "passing");
+        trigger(&mut store, AT + 60, "bob", "v3");
+        let view = EventsView::read(&store.0).events;
+        let followed = [Prefix::Events, Prefix::Rollouts, Prefix::HealthAll].into_iter().flat_map(|range| {
+            let changes = store.0.in_range(&range).map(|(key, entry)| (key.to_owned(), Some(entry.clone())));
+            events_after(since, store.0.revision, &changes.collect::<Vec<_>>())
+        });
+        let mut followed: Vec<PastEvent> = followed.collect();
+        followed.sort_by_key(|event| event.revision);
+        assert_eq!(followed, view[1..]);
+        assert_eq!(followed.len(), 4, "{followed:?}");
+        // What is written again is no new act.
+        store.put(&format!("{rollout}/halt"), r#"{"format":1,"at":1700000050,"by":"db1","why":"y"}"#);
+        let halt = store.0.entries.get_key_value(&format!("{rollout}/halt"));
+        let again = halt.map(|(key, entry)| (key.clone(), Some(entry.clone()))).unwrap();
+        assert_eq!(events_after(store.0.revision - 1, store.0.revision, &[again]), []);
+        let deleted = |key: &str| events_after(9, 10, &[(key.to_owned(), None)]).len();
+        assert_eq!(
+            [format!("{rollout}/halt"), "/orchestrate/events/1-a".into()].map(|key| deleted(&key)),
+            [0, 1]
         );
     }
 

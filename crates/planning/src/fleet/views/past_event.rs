@@ -1,5 +1,6 @@
 //! What happened once: an act of a command, or something that changed without one.
 
+use super::policy_changes::policy_changes;
 use crate::text::{clean, rfc3339};
 use schema::codec;
 use schema::freeze::FreezeScope;
@@ -91,6 +92,9 @@ impl HostChange {
     }
 }
 
+/// What is said of an event that was deleted though no younger one took its place.
+const DELETED: &str = "somebody deleted this event";
+
 /// Returns the host whose step left the event with this key, and its id; `None` for other keys.
 fn event_key(key: &str) -> Option<(Option<HostName>, EventId)> {
     match Key::parse(key) {
@@ -167,8 +171,8 @@ impl PastEvent {
         Self { change: Some(change), by, ..Self::about(key) }
     }
 
-    /// Returns what is known when an event was deleted, and not because a younger one took its place.
-    pub fn deleted(key: &str, revision: i64) -> Self {
+    /// Returns what is known when the event with this key was deleted, and not because a younger one took its place.
+    pub(super) fn deleted_key(key: &str, revision: i64) -> Self {
         let nothing = Entry {
             value: Vec::new(),
             create_revision: revision,
@@ -176,7 +180,13 @@ impl PastEvent {
             lease: 0,
             version: 1,
         };
-        Self { reason: Some("somebody deleted this event".into()), ..Self::read(key, &nothing) }
+        Self { reason: Some(DELETED.into()), ..Self::read(key, &nothing) }
+    }
+
+    /// Returns that this event was deleted, and not because a younger one took its place. Nobody says when and by whom.
+    pub(super) fn deleted(&self, key: &str) -> Self {
+        let [_, by, verb, what, _] = self.row();
+        Self { reason: Some(format!("{DELETED}: {by}, {verb}, {what}")), ..Self::about(key) }
     }
 
     /// Reads a key that somebody changed without a command of this program.
@@ -228,6 +238,10 @@ impl PastEvent {
             }
             (Ok(Key::CurrentVersion), Some(old), Some(new)) => format!("version {old} to {new}"),
             (Ok(Key::CurrentVersion), None, Some(new)) => format!("version {new}"),
+            (Ok(Key::RolloutPolicy), Some(old), Some(new)) => match policy_changes(old, new) {
+                Some(changes) => format!("the rollout policy: {changes}"),
+                None => "the rollout policy".into(),
+            },
             (Ok(Key::RolloutPolicy), ..) => "the rollout policy".into(),
             (Ok(Key::Store), ..) => "the identity of the store".into(),
             (Ok(Key::Config(name)), ..) => format!("value {name}"),
