@@ -45,6 +45,11 @@ pub struct Diagnostic {
     pub message: String,
 }
 
+/// True if the settings say nothing by which a store with users could know the agent: neither a user nor a certificate.
+pub fn names_no_user(settings: &Settings) -> bool {
+    settings.store.user.is_none() && settings.store.cert.is_none()
+}
+
 /// Checks all configurations together and returns the diagnostics in order.
 pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
     let mut diagnostics = BTreeSet::new();

@@ -98,11 +98,7 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
         .await
         .map_err(|error| anyhow::anyhow!("listening on {}: {error}", options.listen))?;
     let address = listener.local_addr()?;
-    if !address.ip().is_loopback() {
-        warn(&format!(
-            "{address} is not a loopback address: everybody who can reach it can read and write all data"
-        ));
-    }
+    warn(&who_may(address));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     print(&format!("listening on {address}"))?;
@@ -113,6 +109,16 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
         }
     };
     Ok(store.serve(listener, options.quota_backend_bytes, stop).await?)
+}
+
+/// Returns who may use the store: it has no users and no TLS.
+fn who_may(address: SocketAddr) -> String {
+    match address.ip().is_loopback() {
+        true => "the store has no users: every user of this machine can read and write all data".into(),
+        false => format!(
+            "{address} is not a loopback address: everybody who can reach it can read and write all data"
+        ),
+    }
 }
 
 async fn export(data_dir: PathBuf, to: Vec<String>) -> anyhow::Result<()> {
@@ -140,4 +146,22 @@ fn warn(line: &str) {
 fn report_error(message: &str, code: u8) -> ExitCode {
     eprintln!("solo-etcd: {message}");
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_says_who_may_use_a_store_without_users() {
+        for (address, expected) in [
+            ("127.0.0.1:2379", "every user of this machine"),
+            ("[::1]:2379", "every user of this machine"),
+            ("0.0.0.0:2379", "everybody who can reach it"),
+            ("10.0.0.1:2379", "everybody who can reach it"),
+        ] {
+            let said = who_may(address.parse().unwrap());
+            assert!(said.contains(&format!("{expected} can read and write all data")), "{said}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use catalog::definitions::{
     CheckDefinition, CheckKind, Definitions, FILE_KINDS, Parsed, assemble, parse_file,
 };
 use clap::Args;
-use planning::lint::{Diagnostic, HostConfig, Severity, lint};
+use planning::lint::{Diagnostic, HostConfig, Severity, lint, names_no_user};
 use planning::named_files::{NamedFile, Purpose, Seen, Where, assess, named_files};
 use planning::settings::{
     ObjectsSettings, PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places,
@@ -42,8 +42,17 @@ pub(crate) struct Lint {
 pub(super) fn lint_files(options: Lint, output: &mut Output) -> Result<Exit, Failure> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let mut hosts: Vec<HostConfig> = Vec::new();
+    let mut open: Vec<String> = Vec::new();
     for files in group(&options.files, &mut found) {
-        hosts.extend(read(&files, &mut found));
+        let host = read(&files, &mut found);
+        let has_settings = !files.settings.is_empty();
+        open.extend(
+            host.iter()
+                .filter(|_| has_settings)
+                .filter(|host| names_no_user(&host.settings))
+                .map(|host| host.source.clone()),
+        );
+        hosts.extend(host);
     }
     found.extend(lint(&hosts));
     let words = |diagnostic: &Diagnostic| match diagnostic.source.as_str() {
@@ -61,6 +70,12 @@ pub(super) fn lint_files(options: Lint, output: &mut Output) -> Result<Exit, Fai
     output.answer(&json!({ "diagnostics": list }), |o| {
         found.iter().for_each(|f| o.line(&format!("{}: {}", severity(f), words(f))));
     });
+    if !open.is_empty() {
+        output::note(&format!(
+            "{}: no user of the store is named. If the store has no users, whoever reaches it can trigger a version, and so have root run the steps on these hosts: on the machine of the store that is every user; docs/security.md says more",
+            open.join(", ")
+        ));
+    }
     let errors = found.iter().filter(|f| f.severity == Severity::Error).count();
     output::note(&format!(
         "kinds of host: {}, errors: {errors}, warnings: {}",

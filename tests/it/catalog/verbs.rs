@@ -174,10 +174,19 @@ fn lint_finds_what_cannot_work_before_it_runs() {
     role("controller", "balancer", "addressable");
     let result = host.command(&["lint", &balancer, &controller], "");
     assert_eq!((result.code, result.out.as_str()), (0, ""), "{result:?}");
+    // Who can command a store without users is said of settings, and of nothing else.
+    let open = "no user of the store is named";
+    assert!(result.err.contains(&format!("{balancer}, {controller}: {open}")), "{result:?}");
+    std::fs::create_dir_all(host.path("balancer/agent.d")).unwrap();
+    host.write("balancer/agent.d/store.toml", "[store]\nuser = \"balancer\"\npassword_file = \"/p\"\n");
+    let result = host.command(&["lint", &balancer, &controller], "");
+    assert!(result.err.contains(&format!("{controller}: {open}")), "{result:?}");
+    assert!(!result.err.contains(&balancer), "{result:?}");
     host.write("broken.json", "{\n\"service\": {\"name\": \"x\", \"grpc\": 1, \"kind\": \"y\"}}");
     let broken = host.path("broken.json").display().to_string();
     let result = host.command(&["lint", &broken], "");
     assert!(result.code == 1 && result.out.contains("broken.json:2: kind is not supported"), "{result:?}");
+    assert!(!result.err.contains(open), "{result:?}");
     // A file that Consul would read but the agent does not is reported instead of being ignored.
     let directory = role("balancer", "controller", "functional");
     host.write("balancer/services.d/web.hcl", "service {}");
