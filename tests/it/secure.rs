@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tests::authority::Authority;
-use tests::etcd::Etcd;
+use tests::etcd::{Etcd, Tls};
 use tests::host::Host;
 use tests::observer::Observer;
 use tests::wait;
@@ -541,6 +541,40 @@ fn files_that_cannot_be_used_are_named_before_anything_is_tried() {
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{err}");
         assert!(expected.iter().all(|part| err.contains(part)), "{err} has not {expected:?}");
+    }
+}
+
+#[test]
+fn signatures_are_supported_as_the_manual_says() {
+    let manual = include_str!("../../docs/security.md");
+    assert!(manual.contains("and P-256 or P-384 with SHA-512, are not, though etcdctl takes them."));
+    for (curve, digest, is_supported) in [
+        ("prime256v1", "-sha384", true),
+        ("prime256v1", "-sha512", false),
+        ("secp384r1", "-sha256", true),
+        ("secp384r1", "-sha512", false),
+    ] {
+        let authority = Authority::new();
+        let curve_option = format!("ec_paramgen_curve:{curve}");
+        let make = ["req", "-x509", "-newkey", "ec", "-pkeyopt", &curve_option, "-nodes", "-days", "9"];
+        let of_authority = ["-subj", "/CN=authority", "-addext", "basicConstraints=critical,CA:TRUE"];
+        authority.openssl(&[&make[..], &of_authority, &["-keyout", "ca.key", "-out", "ca.crt"]].concat());
+        let Tls { cacert, cert, key } = authority.server();
+        // The same request, signed with the digest.
+        let sign =
+            ["x509", "-req", "-in", "server.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial"];
+        let more = ["-days", "9", "-copy_extensions", "copy", digest, "-out", "server.crt"];
+        authority.openssl(&[&sign[..], &more].concat());
+        let [ca_text, cert_text, key_text] = [&cacert, &cert, &key].map(|path| path.display().to_string());
+        let etcd = Etcd::with_tls(Tls { cacert, cert, key });
+        etcd.etcdctl(&["put", "/current_version", "1"], "");
+        let endpoints = etcd.endpoints().join(",");
+        let tls = ["--endpoints", &endpoints, "--cacert", &ca_text, "--cert", &cert_text, "--key", &key_text];
+        let result = Host::new("h1", &[]).command(&[&tls[..], &["store", "show"]].concat(), "");
+        let refused =
+            "has a key or a signature that is not supported; RSA, Ed25519, and ECDSA with P-256 or P-384";
+        let found = (result.code == 0, result.err.contains(refused));
+        assert_eq!(found, (is_supported, !is_supported), "{curve} {digest}: {result:?}");
     }
 }
 

@@ -182,7 +182,9 @@ pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) ->
         instruction.version, committed.revision
     ));
     if found.get(&Key::Halt(instruction.order)).is_some() {
-        output::note("the rollout is still halted; `orchestrate rollout resume`");
+        output::note(
+            "the rollout is still halted; `orchestrate rollout rollback` goes back to the last version that worked, `orchestrate rollout resume` goes on with this one",
+        );
     }
     let answer = json!({
         "version": instruction.version,

@@ -1,6 +1,7 @@
 //! The page of a host: how it is, why, and what it did.
 
 use super::marks::shape;
+use super::offered::Offered;
 use super::table::{Cell, Table, to_host};
 use crate::http::fleet;
 use crate::http::parameters::EventsParameters;
@@ -18,7 +19,7 @@ pub(super) struct HostPage {
     view: HostView,
     /// What is known, in the order in which people want to know it.
     facts: Vec<(&'static str, Cell)>,
-    commands: Vec<String>,
+    commands: Vec<Offered>,
     tables: Vec<Table>,
 }
 
@@ -64,19 +65,23 @@ fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
 }
 
 /// Returns the commands that say more, or change something.
-fn commands(view: &HostView) -> Vec<String> {
+fn commands(view: &HostView) -> Vec<Offered> {
     let host = &view.host;
+    let of_host = |command: &str, what| Offered::new(format!("orchestrate {command} {host}"), what);
     let act = match view.verdict {
-        VerdictKind::Failed | VerdictKind::Suspect => Some(format!("orchestrate retry {host}")),
-        VerdictKind::Lost => Some(format!("orchestrate hosts decommission {host}")),
-        VerdictKind::Frozen => Some("orchestrate freezes".to_owned()),
+        VerdictKind::Failed | VerdictKind::Suspect => {
+            Some(of_host("retry", "has it try again now, when its fault is mended"))
+        }
+        VerdictKind::Lost => Some(of_host("hosts decommission", "gives it up, if it does not come back")),
+        VerdictKind::Frozen => Some(Offered::new("orchestrate freezes", "shows who froze what, and why")),
         _ => None,
     };
-    let bundle = view.bundle.as_ref().map(|_| format!("orchestrate bundle {host} --from URL"));
-    [Some(format!("orchestrate why {host}")), Some(format!("orchestrate logs {host}")), bundle, act]
-        .into_iter()
-        .flatten()
-        .collect()
+    let bundle = view.bundle.as_ref().map(|_| {
+        Offered::new(format!("orchestrate bundle {host} --from URL"), "unpacks the files of its failure")
+    });
+    let why = of_host("why", "says what keeps it, and what it does next");
+    let logs = of_host("logs", "shows the output of the step that failed or was deferred");
+    [Some(why), Some(logs), bundle, act].into_iter().flatten().collect()
 }
 
 fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {

@@ -11,6 +11,7 @@ mod hosts;
 mod links;
 mod marks;
 mod now;
+mod offered;
 mod rollouts;
 mod search;
 mod services;

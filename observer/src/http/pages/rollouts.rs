@@ -1,6 +1,7 @@
 //! The page of rollouts: the present one stage by stage, and what became of the last ones.
 
 use super::chart::Chart;
+use super::offered::{Offered, about_rollout};
 use super::table::{Cell, Table};
 use crate::http::shared::Seen;
 use askama::Template;
@@ -35,7 +36,7 @@ struct Present {
     outlook: String,
     waits_for: Cell,
     chart: Option<Chart>,
-    commands: Vec<String>,
+    commands: Vec<Offered>,
     tables: Vec<Table>,
 }
 
@@ -75,27 +76,14 @@ impl Present {
         let status = RolloutStatus::new(present, found, now);
         let order = present.instruction.order;
         let hosts = status.stages.iter().map(|stage| stage.host_count).sum();
-        let (state, commands): (_, Vec<String>) = match status.state {
-            RolloutWord::Ended => ("ended", vec!["orchestrate rollout status".into()]),
-            RolloutWord::Refused => ("refused", vec!["orchestrate policy show".into()]),
-            RolloutWord::Halted => (
-                "halted",
-                vec![
-                    "orchestrate rollout resume".into(),
-                    "orchestrate rollout rollback --reason REASON".into(),
-                ],
-            ),
-            RolloutWord::Frozen => {
-                ("frozen", vec!["orchestrate freezes".into(), "orchestrate rollout resume".into()])
-            }
-            RolloutWord::GoesOn => (
-                "goes on",
-                vec![
-                    "orchestrate rollout status --watch".into(),
-                    format!("orchestrate plan {}", status.version),
-                ],
-            ),
+        let state = match status.state {
+            RolloutWord::Ended => "ended",
+            RolloutWord::Refused => "refused",
+            RolloutWord::Halted => "halted",
+            RolloutWord::Frozen => "frozen",
+            RolloutWord::GoesOn => "goes on",
         };
+        let commands = about_rollout(status.state, status.version.as_str());
         Self {
             at: rfc3339(status.at),
             state,
