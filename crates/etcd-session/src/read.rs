@@ -661,7 +661,6 @@ async fn pass_on(parts: Vec<Part>, take: &mut impl FnMut(&Read, &KeyValue)) {
     }
 }
 
-/// Returns the value and metadata of a key that was read.
 /// An entry in the answer of the store.
 #[derive(Debug, Clone, Copy)]
 pub struct FoundEntry<'a>(&'a KeyValue);
@@ -683,6 +682,7 @@ impl<'a> FoundEntry<'a> {
     }
 }
 
+/// Returns the value and metadata of a key that was read.
 pub(crate) fn entry_of(kv: &KeyValue) -> Entry {
     Entry {
         value: kv.value().to_vec(),
