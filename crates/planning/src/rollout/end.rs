@@ -110,6 +110,8 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
         return EndTask::Halt(halts);
     }
     match &stage {
+        // A host that fails in a halted rollout may work again before that goes on, and nothing says so then.
+        StageTask::EndSoak(transaction) => return EndTask::Stage(transaction.clone()),
         _ if is_halted => {}
         StageTask::Commit(transaction) => return EndTask::Stage(transaction.clone()),
         StageTask::Soak(stage, length) => return EndTask::Soak(*stage, *length),

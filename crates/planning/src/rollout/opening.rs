@@ -25,6 +25,8 @@ pub(super) enum StageTask {
     Wait,
     /// This is written.
     Commit(Transaction),
+    /// This is written, also while the rollout is halted: the hosts are observed again.
+    EndSoak(Transaction),
     /// The timer of this stage is started: its hosts are observed for so long.
     Soak(u32, Span),
 }
@@ -243,7 +245,7 @@ pub(super) fn stage_task(members: &Members<'_>, opening: &StageOpening) -> Stage
             entry.mod_revision > soak.create_revision && is_failure()
         });
         match stages[open as usize].rule.soak {
-            _ if has_failed => return StageTask::Commit(end_soak(of_stage, found)),
+            _ if has_failed => return StageTask::EndSoak(end_soak(of_stage, found)),
             Some(length) if !is_timed(&soak.value) => return StageTask::Soak(open, length),
             // Who is not proven for a moment counts when the time is over.
             _ if found.get(&Key::SoakTimer(*order, open)).is_some() => return StageTask::Wait,
@@ -255,7 +257,7 @@ pub(super) fn stage_task(members: &Members<'_>, opening: &StageOpening) -> Stage
             members.unsettled(open).any(|(host, _)| members.is_late(host, soak.create_revision))
         };
         return match soak.filter(|soak| is_late(soak)) {
-            Some(_) => StageTask::Commit(end_soak(of_stage, found)),
+            Some(_) => StageTask::EndSoak(end_soak(of_stage, found)),
             None => StageTask::Wait,
         };
     }

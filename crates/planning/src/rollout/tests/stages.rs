@@ -303,6 +303,14 @@ fn what_happens_before_a_stage_opens() {
         "wait",
     );
     check(
+        "it is halted, and a host failed in the soak",
+        &|f, c, o| {
+            soaks(f, c);
+            f.fails(o, FailureKind::Lost, 90).put(&Key::Halt(ORDER), r#"{"at":1,"by":"x","why":"y"}"#, 91);
+        },
+        "soak/0 soaking/0",
+    );
+    check(
         "more failed than tolerated",
         &|f, c, o| {
             drop(f.proven(c).fails(o, FailureKind::Lost, 70).fails("web9", FailureKind::Lost, 71).record())
