@@ -142,7 +142,10 @@ class Checker:
         """The hosts that count as failed."""
         since = rules.get("counted_from", 0)
         failed = self.under(f"{ROLLOUT}{rollout}/failed/", state)
-        return {h for h, e in failed.items() if e.create > since and not json.loads(e.value).get("healed")}
+        failed = {h: (e, json.loads(e.value)) for h, e in failed.items()}
+        # Whoever was healed and failed again counts from then on.
+        begun = {h: e.mod if value.get("again") else e.create for h, (e, value) in failed.items()}
+        return {h for h, (_, value) in failed.items() if begun[h] > since and not value.get("healed")}
 
     def progress(self, rollout, host, state=None):
         return (self.json(f"/orchestrate/progress/{rollout}/{host}", state) or {}).get("state")

@@ -299,7 +299,14 @@ async fn write_status(
     }
     if state == StatusState::Failed && agents_own {
         let reason = format!("{kind} exited with code {code}");
-        let failed = FailedHost { at: now(), kind: FailureKind::Attempt, reason, cause: None, healed: false };
+        let failed = FailedHost {
+            at: now(),
+            kind: FailureKind::Attempt,
+            reason,
+            cause: None,
+            healed: false,
+            again: false,
+        };
         shot.release(&mut transaction, (Some(&failed), now()), &snapshot);
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)

@@ -73,6 +73,7 @@ mod tests {
                 reason,
                 cause: None,
                 healed: false,
+                again: false,
             };
             (HostName::new(format!("web{number}")).unwrap(), Some(failed))
         };

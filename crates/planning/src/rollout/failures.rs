@@ -102,9 +102,15 @@ pub fn failed_hosts(
 ) -> impl Iterator<Item = (HostName, Option<FailedHost>)> {
     let ended = found.get(&Key::Ended(order)).map_or(i64::MAX, |entry| entry.mod_revision);
     let failed = found.in_range(&Prefix::FailedOf(order));
-    failed.filter(move |(_, entry)| entry.create_revision > counted_from).filter_map(move |(key, entry)| {
+    failed.filter_map(move |(key, entry)| {
         let Ok(Key::Failed(_, host)) = Key::parse(key) else { return None };
         let failed = codec::read::<FailedHost>(&entry.value).ok();
+        // A failure that is written over another one is no new one, unless the host had been healed.
+        let is_again = failed.as_ref().is_some_and(|failed| failed.again);
+        let since = if is_again { entry.mod_revision } else { entry.create_revision };
+        if since <= counted_from {
+            return None;
+        }
         let is_over = |failed: &FailedHost| {
             failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
         };

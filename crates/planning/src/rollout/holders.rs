@@ -20,6 +20,8 @@ use std::collections::BTreeSet;
 /// Holders of claims that a host looks after, because it is the first that waits for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders {
+    /// The rollout of the host that looks after them.
+    order: InstructionOrder,
     hosts: BTreeSet<HostName>,
     moves: Option<Move>,
     proven: Option<Proven>,
@@ -58,7 +60,7 @@ impl RolloutView {
         let view = self.waits_for().filter(|view| view.ahead.is_empty())?;
         let own = self.host();
         let hosts = view.holders.values().flatten().filter(|host| *host != own).cloned().collect();
-        Some(Holders { hosts, moves: claim_to_move(view, own), proven: None })
+        Some(Holders { order: self.order, hosts, moves: claim_to_move(view, own), proven: None })
     }
 }
 
@@ -75,7 +77,7 @@ fn claim_to_move(view: &LimitView, own: &HostName) -> Option<Move> {
 impl Holders {
     /// Returns the task to look after these holders of claims, and these hosts that were proven.
     pub(super) fn of_rollout(holders: BTreeSet<HostName>, proven: Proven) -> Self {
-        Self { hosts: &holders | &proven.hosts, moves: None, proven: Some(proven) }
+        Self { order: proven.order, hosts: &holders | &proven.hosts, moves: None, proven: Some(proven) }
     }
 
     /// True if there is nobody to look after.
@@ -97,7 +99,9 @@ impl Holders {
             let vanished = self.vanished(found).filter(|host| proven.hosts.contains(*host));
             vanished.flat_map(|host| judged_by(proven.order, host))
         });
-        claimed.chain(proven).collect()
+        let failures = self.vanished(found).map(|host| Key::Failed(self.order, host.clone()));
+        let keys: BTreeSet<Key> = claimed.chain(proven).chain(failures).collect();
+        keys.into_iter().collect()
     }
 
     fn vanished<'a>(&'a self, found: &'a KeySnapshot) -> impl Iterator<Item = &'a HostName> {

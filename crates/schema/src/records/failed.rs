@@ -35,6 +35,18 @@ pub struct FailedHost {
     /// True if the host is proven since. Then it does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub healed: bool,
+    /// True if it failed again after it was healed. Then it counts from its last write on, and not from its first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+}
+
+impl FailedHost {
+    /// Returns this failure as one that is written over another one of the same host, if there is one.
+    #[must_use]
+    pub fn over(self, before: Option<&Self>) -> Self {
+        let again = before.is_some_and(|before| before.healed || before.again);
+        Self { again, ..self }
+    }
 }
 
 /// `/orchestrate/rollouts/<id>/halt`: no host starts in this rollout.

@@ -33,8 +33,8 @@ pub fn time_lost(host: &HostName, mark: LostMark, timer: i64, found: &KeySnapsho
 }
 
 /// Returns the transaction that ends the claims of a lost host, which counts as failed in its rollout; `None`
-/// if they cannot be read. Claims that count failed hosts stay. `found` holds `claimed`, mark
-/// and timer of the host.
+/// if they cannot be read. Claims that count failed hosts stay. `found` holds `claimed`, mark, timer
+/// and failure of the host.
 pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     let old = FoundClaims::read(host, found);
     let before = old.claims.clone()?;
@@ -46,7 +46,9 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
         let mark = found.get(&Key::LostMark(host.clone()));
         let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
         let at = mark.map_or(before.since, |mark| mark.at);
-        FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false }
+        let failed =
+            FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: false };
+        failed.over(failure_of(before.rollout, host, found).as_ref())
     });
     let order = before.rollout;
     let new = HostClaims { claims, ticket: None, lost: true, ..before };
@@ -58,6 +60,11 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     ClaimsChange { host, new: &new, old: &old }.add_to(&mut transaction);
     transaction.delete(Key::LostMark(host.clone()));
     Some(transaction)
+}
+
+/// Returns the failure of a host in a rollout, if there is one that can be read.
+fn failure_of(order: InstructionOrder, host: &HostName, found: &KeySnapshot) -> Option<FailedHost> {
+    codec::read(&found.get(&Key::Failed(order, host.clone()))?.value).ok()
 }
 
 /// Returns the keys, besides its claims, from which it follows that a host that vanished counts as failed in a rollout
@@ -78,7 +85,9 @@ pub fn charge_vanished(
     let mark = found.get(&Key::LostMark(host.clone()))?;
     let mark = codec::read::<LostMark>(&mark.value).ok()?;
     let reason = format!("its agent has not run for {lost_after} since its proof");
-    let failed = FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false };
+    let failed =
+        FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: false };
+    let failed = failed.over(failure_of(order, host, found).as_ref());
     let mut transaction = if_absent("count a host that vanished after its proof", host, found);
     compare_mark(&mut transaction, host, found);
     for key in judged_by(order, host) {

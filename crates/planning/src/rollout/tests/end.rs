@@ -45,7 +45,8 @@ impl Found {
     }
 
     pub(super) fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
-        let failed = FailedHost { at: AT, kind, reason: "it broke".into(), cause: None, healed: false };
+        let failed =
+            FailedHost { at: AT, kind, reason: "it broke".into(), cause: None, healed: false, again: false };
         self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
     }
 

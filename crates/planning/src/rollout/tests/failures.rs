@@ -14,8 +14,19 @@ fn with_budget(budget: &str) -> Found {
 impl Found {
     fn failed(&mut self, name: &str, healed: bool, at: i64) -> &mut Self {
         let kind = FailureKind::Attempt;
-        let failed = FailedHost { at: EpochSeconds(1), kind, reason: "it broke".into(), cause: None, healed };
+        let (reason, again) = ("it broke".into(), false);
+        let failed = FailedHost { at: EpochSeconds(1), kind, reason, cause: None, healed, again };
         self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
+    }
+
+    /// The host failed, was healed, and failed again.
+    fn failed_again(&mut self, name: &str, first: i64, at: i64) -> &mut Self {
+        self.failed(name, false, first);
+        let entry = self.0.entries.get_mut(&Key::Failed(ORDER, host(name)).to_string()).unwrap();
+        let failed: FailedHost = codec::read(&entry.value).unwrap();
+        let healed = FailedHost { healed: true, ..failed.clone() };
+        (entry.mod_revision, entry.value) = (at, codec::write(&failed.over(Some(&healed))).into_bytes());
+        self
     }
 }
 
@@ -54,7 +65,16 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
         let record = RolloutRecord { counted_from: 71, ..found.record() };
         found.put(&Key::RolloutRecord(ORDER), &codec::write(&record), 81);
     };
+    let again = |first: i64, last: i64| {
+        move |found: &mut Found| {
+            found.failed_again("web5", first, last);
+            let record = RolloutRecord { counted_from: 75, ..found.record() };
+            found.put(&Key::RolloutRecord(ORDER), &codec::write(&record), 81);
+        }
+    };
     let over = "the rollout is halted: 1 host failed, 0 tolerated";
+    check("0", &again(71, 76), Some(over), true);
+    check("0", &again(71, 74), None, false);
     check("0", &|_| {}, None, false);
     check("0", &one, Some(over), true);
     check("1", &one, None, false);

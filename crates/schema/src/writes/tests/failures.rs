@@ -13,7 +13,14 @@ use crate::writes::one_shot::OneShot;
 use crate::writes::rollout::{add_rollback, halt, resume};
 
 fn failed(kind: FailureKind) -> FailedHost {
-    FailedHost { at: EpochSeconds(5), kind, reason: "it broke".into(), cause: None, healed: false }
+    FailedHost {
+        at: EpochSeconds(5),
+        kind,
+        reason: "it broke".into(),
+        cause: None,
+        healed: false,
+        again: false,
+    }
 }
 
 fn other() -> HostName {
