@@ -9,7 +9,7 @@ use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::reads::Read;
-use schema::snapshot::KeySnapshot;
+use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::{self, begin_resolving, record_keys};
@@ -46,11 +46,14 @@ pub(crate) async fn write_missing_record(
     order: InstructionOrder,
 ) -> Result<bool, StoreError> {
     let deadline = Deadline::of_request();
-    if !session.commit(&begin_resolving(host, fence, order), deadline).await?.applied {
+    let is_marked = session.commit(&begin_resolving(host, fence, order), deadline).await?.applied;
+    let reads = Read::all(&[Key::CurrentVersion, Key::Store, Key::Resolving(order)], &[]);
+    let found = session.read_judged(history, &reads, None, deadline).await?;
+    // It may have marked so before it was restarted, or the answer was lost.
+    let is_own = |mark: &Entry| mark.value == host.as_str().as_bytes();
+    if !is_marked && !found.get(&Key::Resolving(order)).is_some_and(is_own) {
         return Ok(false);
     }
-    let reads = Read::all(&[Key::CurrentVersion, Key::Store], &[]);
-    let found = session.read_judged(history, &reads, None, deadline).await?;
     match Instruction::find(&found).filter(|instruction| instruction.order == order) {
         Some(instruction) => write_record(session, history, &instruction).await,
         None => Ok(false),

@@ -126,7 +126,7 @@ pub fn closing_task(
         return ClosingTask::Stop;
     }
     match (record_of(order, found), found.get(&Key::Closing(order))) {
-        (None, _) if governs(order, found) && found.get(&Key::Resolving(order)).is_some() => {
+        (None, _) if governs(order, found) && is_resolved_by_other(order, host, found) => {
             ClosingTask::Wait(0)
         }
         (None, _) if governs(order, found) => ClosingTask::WriteRecord,
@@ -148,6 +148,11 @@ pub fn closing_task(
 /// Returns how many agents run.
 pub(super) fn live_hosts(found: &KeySnapshot) -> u32 {
     u32::try_from(found.in_range(&Prefix::Lives).count()).unwrap_or(u32::MAX)
+}
+
+/// True if another host writes the record. The answer to the own mark may have been lost.
+fn is_resolved_by_other(order: InstructionOrder, host: &HostName, found: &KeySnapshot) -> bool {
+    found.get(&Key::Resolving(order)).is_some_and(|mark| mark.value != host.as_str().as_bytes())
 }
 
 /// Returns how many agents run, if the mark says another number. `found` holds everything that

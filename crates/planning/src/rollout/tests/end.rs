@@ -270,6 +270,12 @@ fn one_host_looks_for_the_end() {
         f.put(&Key::Resolving(ORDER), "web1", 60);
     };
     check(&others_write, None, ClosingTask::Wait(0));
+    // It was restarted after it had marked that it writes the record, or the answer was lost.
+    let writes_itself = |f: &mut Found| {
+        unwritten(f);
+        f.put(&Key::Resolving(ORDER), "web0", 60);
+    };
+    check(&writes_itself, None, ClosingTask::WriteRecord);
     let ungoverned = |f: &mut Found| {
         f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string());
         f.0.entries.remove(&Key::RolloutPolicy.to_string());
