@@ -38,6 +38,8 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
         1_795_886_068_001_175,
         "a host that worked started on the claims that its clone had taken, above the limit",
     ),
+    (1_795_902_869_100_150, "hosts waited for the hold of one whose own claim was above the limit"),
+    (1_795_904_083_100_805, "a host failed in a soak and was healed while the rollout was halted"),
 ];
 
 /// Seeds that show the planted bugs which few fleets show.

@@ -3,19 +3,21 @@
 use crate::agent::{Agent, Step};
 use crate::ending::{EndWait, Ending, HeldMark};
 use crate::event::{Answer, Call, Event, Sender, Task};
+use crate::store::Committed;
 use crate::world::World;
 use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
-    ClosingTask, EndTask, HolderTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads,
-    closing_task, end_reads, end_task, start_timer,
+    ClosingTask, EndTask, HolderTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, RECORD_RANGES, ask_delay,
+    closing_reads, closing_task, end_reads, end_task, resolve, start_timer,
 };
+use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::order::InstructionOrder;
 use schema::records::{Closing, Ended, StageOpening};
 use schema::snapshot::KeySnapshot;
 use schema::store_trust::StoreTrust;
 use schema::transaction::Transaction;
-use schema::writes::rollout::begin_closing;
+use schema::writes::rollout::{begin_closing, begin_resolving, record_keys, write_record};
 use schema::writes::stage::time_soak;
 use std::time::Duration;
 
@@ -157,8 +159,11 @@ impl Agent {
             (EndWait::Asks, Answer::Read(found)) => {
                 match closing_task(order, (&self.state.host, None), &found) {
                     ClosingTask::Stop => return self.ended(world, order),
-                    // Simulated operators and hosts that wait write the record.
-                    ClosingTask::WriteRecord => self.ask_later(world, 0),
+                    ClosingTask::WriteRecord => {
+                        let Some(fence) = self.fence() else { return Ok(()) };
+                        let begin = begin_resolving(&self.state.host, fence, order);
+                        self.write_end(world, EndWait::BeginsRecord, begin);
+                    }
                     ClosingTask::Wait(hosts) => self.ask_later(world, hosts),
                     ClosingTask::Begin(revision, hosts) => {
                         let wait = EndWait::GrantsMark(revision, hosts);
@@ -166,6 +171,17 @@ impl Agent {
                     }
                     ClosingTask::Look => {}
                 }
+            }
+            (EndWait::BeginsRecord, Answer::Committed(Committed { applied: is_marked, .. }, _)) => {
+                let call = Call::ReadAll(record_keys(order).into(), RECORD_RANGES.into());
+                self.ask_about_end(world, EndWait::ReadsRecord { is_marked }, call);
+            }
+            (EndWait::ReadsRecord { is_marked }, Answer::Read(found)) => {
+                self.write_missing_record(world, (order, is_marked), found);
+            }
+            // With the record it looks soon, as in a fleet of one host.
+            (EndWait::WritesRecord, Answer::Committed(committed, _)) => {
+                self.ask_later(world, u32::from(committed.applied));
             }
             (EndWait::GrantsMark(revision, hosts), Answer::Granted(lease)) => {
                 let keep_at = world.now + millis(MARK_INTERVAL);
@@ -221,6 +237,29 @@ impl Agent {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Writes the record of a rollout that no host starts, because every host has the version already.
+    fn write_missing_record(
+        &mut self,
+        world: &mut World,
+        (order, is_marked): (InstructionOrder, bool),
+        mut found: KeySnapshot,
+    ) {
+        let host = self.state.host.as_str().as_bytes();
+        let is_own = is_marked || found.get(&Key::Resolving(order)).is_some_and(|mark| mark.value == host);
+        if let Some(mutation) = world.mutation {
+            mutation.read(&mut found);
+        }
+        match Instruction::find(&found).filter(|instruction| is_own && instruction.order == order) {
+            Some(instruction) => {
+                let record = resolve(&instruction, &found, world.wall());
+                let rollouts = found.entries.keys().map(String::as_str);
+                let transaction = write_record(order, &record, &found, rollouts);
+                self.write_end(world, EndWait::WritesRecord, transaction);
+            }
+            None => self.ask_later(world, 0),
+        }
     }
 
     /// Does what follows from a read of the fleet.

@@ -12,8 +12,10 @@ use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
     FailedHost, FailureKind, HostClaims, HostProgress, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry,
+    TimeOfDay, Window,
 };
 use schema::snapshot::Entry;
+use schema::time::EpochSeconds;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A host on the roster.
@@ -39,6 +41,8 @@ pub(crate) struct Current {
     pub(crate) record: Option<(RolloutRecord, [i64; 2])>,
     /// True if a policy demands a record, and there is none.
     pub(crate) lacks_record: bool,
+    /// The time, in seconds of the wall clock.
+    pub(crate) wall: i64,
     pub(crate) is_halted: bool,
     pub(crate) has_ended: bool,
     /// The last stage that is open.
@@ -71,6 +75,21 @@ pub(crate) fn place_of(host: &HostName, version: &Version) -> Place {
     Place(u32::try_from(digest >> 32).unwrap_or(u32::MAX))
 }
 
+/// True if a rollout has no windows, or one of them is open at this time of the wall clock, in seconds. All of them are
+/// in UTC.
+pub(crate) fn is_in_window(record: &RolloutRecord, wall: i64) -> bool {
+    let minute = wall.div_euclid(60).rem_euclid(24 * 60);
+    let of_day = |time: TimeOfDay| {
+        let (hours, minutes) = time.hours_and_minutes();
+        i64::from(hours * 60 + minutes)
+    };
+    let is_open = |window: &Window| {
+        let (from, to) = (of_day(window.from), of_day(window.to));
+        if from < to { (from..to).contains(&minute) } else { minute >= from || minute < to }
+    };
+    record.windows.is_empty() || record.windows.iter().any(is_open)
+}
+
 /// Returns the number of the stage of a host, computed again from what a record says.
 pub(crate) fn stage_number(record: &RolloutRecord, host: &HostName, roster: &RosterEntry) -> u32 {
     let share = u64::from(place_of(host, &record.version).0);
@@ -98,7 +117,7 @@ pub(crate) fn stage_number(record: &RolloutRecord, host: &HostName, roster: &Ros
 
 impl Current {
     /// Reads the rollout of an instruction.
-    pub(crate) fn read(order: InstructionOrder, store: &Store) -> Self {
+    pub(crate) fn read(order: InstructionOrder, store: &Store, wall: EpochSeconds) -> Self {
         let ranges = [
             Prefix::Hosts,
             Prefix::Lives,
@@ -111,7 +130,7 @@ impl Current {
             Prefix::ProgressOf(order),
         ];
         let found = store.read_all(&[Key::RolloutPolicy], &ranges);
-        let mut current = Self::default();
+        let mut current = Self { wall: wall.0, ..Self::default() };
         for (key, entry) in &found.entries {
             if let Ok(key) = Key::parse(key) {
                 current.take(order, key, entry);

@@ -17,6 +17,12 @@ pub(crate) enum EndWait {
     KeepsMark,
     Reads,
     Ends,
+    /// It marks that it writes the record, reads what that follows from, and writes it.
+    BeginsRecord,
+    ReadsRecord {
+        is_marked: bool,
+    },
+    WritesRecord,
     ReadsHolders(Holders),
     /// The lease of a soak is granted.
     GrantsSoak(u32, KeySnapshot),

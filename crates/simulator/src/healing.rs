@@ -74,7 +74,7 @@ impl Fleet {
         let lets_all = |record: &RolloutRecord| {
             let mut sizes = record.limits.iter().flat_map(|limit| limit.values.values().chain([&limit.max]));
             let has_time = record.progress_deadline >= TIME_OF_ATTEMPT;
-            record.refused.is_none() && has_time && sizes.all(|max| *max > 0)
+            record.refused.is_none() && record.windows.is_empty() && has_time && sizes.all(|max| *max > 0)
         };
         let record = self.world.store.entry(&Key::RolloutRecord(instruction.order).to_string());
         let record = record.map(|entry| codec::read::<RolloutRecord>(&entry.value)).transpose().ok()?;

@@ -87,6 +87,7 @@ impl Fleet {
 
     /// Checks whether what waits goes on.
     fn look_at_rollout(&mut self) -> Result<(), Violation> {
+        let wall = self.world.wall();
         let World { store, waiting, standing, now, .. } = &mut self.world;
         let agents = || self.agents.iter().flatten();
         let order = instruction_of(store).map(|instruction| instruction.order);
@@ -99,7 +100,7 @@ impl Fleet {
             standing.forget();
             return Ok(());
         };
-        let current = Current::read(order, store);
+        let current = Current::read(order, store, wall);
         let said: Vec<Said> = agents().map(|agent| agent.says(order)).collect();
         let raft_term = store.raft_term();
         let looked = waiting.look(&current, &said, raft_term, *now);
@@ -217,6 +218,21 @@ impl Fleet {
             Incident::CutHolder(lasts) => {
                 self.holder().into_iter().for_each(|machine| self.cut(machine, lasts));
             }
+            Incident::TriggerWith(number, seed) => {
+                let version = self.world.scenario.versions[number].0.clone();
+                self.trigger_with(&version, seed);
+            }
+            Incident::Put(number) => {
+                let version = number.map(|number| self.world.scenario.versions[number].0.clone());
+                self.put(version.as_ref());
+            }
+            Incident::SetNumbers(seed) => self.set_numbers(seed),
+            Incident::LimitRacks(max, budget) => self.limit_racks(max, budget),
+            Incident::SetWindow(max, opens_after, lasts) => self.set_window(max, opens_after, lasts),
+            Incident::MoveToRack(machine, rack) => {
+                let host = self.world.machines[machine].host.clone();
+                self.move_to_rack(&host, rack);
+            }
             Incident::ChangeRoster(machine) => {
                 let host = self.world.machines[machine].host.clone();
                 let change = self.add_host(&host);
@@ -226,7 +242,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn act(&mut self, verb: &'static str) -> Act {
+    pub(crate) fn act(&mut self, verb: &'static str) -> Act {
         let id = EventId::of(1_700_000_000_000 + self.world.now, &self.world.token("e"));
         Act::new(id, "ann", verb)
     }

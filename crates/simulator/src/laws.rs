@@ -82,7 +82,7 @@ pub(crate) struct Laws {
 
 impl Laws {
     /// Judges a start before it is committed.
-    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, version: &Version) {
+    pub(crate) fn expect_start(&mut self, store: &Store, (machine, now): (&Machine, u64), version: &Version) {
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
         let wanted = Instruction::find(&found).map(|instruction| instruction.version);
         let roster = store.entry(&Key::Host(machine.host.clone()).to_string());
@@ -92,7 +92,7 @@ impl Laws {
             vec![FreezeScope::Fleet, FreezeScope::Pause, FreezeScope::Host(machine.host.clone())];
         scopes.extend(roster.role.map(FreezeScope::Role));
         scopes.extend(roster.group.map(FreezeScope::Group));
-        self.limits.expect_start(store, machine);
+        self.limits.expect_start(store, machine, now);
         let stands = |scope: &FreezeScope| !store.list(&Prefix::FreezesOf(scope.clone())).entries.is_empty();
         self.start_is_wrong = match scopes.into_iter().find(stands) {
             Some(scope) => {

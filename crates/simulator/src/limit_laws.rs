@@ -1,18 +1,17 @@
 //! The laws about limits (R1 and R4), checked against what hosts do, and not against what they claim: a
 //! host counts from its start until it is listed, or until it gives up.
 
-use crate::budget_laws::{BudgetLaws, StartUnderBudget, has_failed};
+use crate::budget_laws::{BudgetLaws, has_failed};
 use crate::machine::Machine;
-use crate::stage_laws::{is_closed, record_of};
+use crate::starting::Starting;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
-use schema::instruction::{Epoch, Instruction};
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
-use schema::names::{HostName, StatusType};
+use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{HostClaims, LimitClaim, RolloutPolicy, RosterEntry, StoreIdentity};
+use schema::records::{HostClaims, LimitClaim, StoreIdentity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time within which a host that goes on with its update has taken its claims again, in milliseconds.
@@ -20,15 +19,15 @@ const TAKEN_AGAIN_WITHIN: u64 = 120_000;
 
 /// A host between its start and its end.
 #[derive(Debug, Clone)]
-struct Disturbed {
-    order: InstructionOrder,
+pub(crate) struct Disturbed {
+    pub(crate) order: InstructionOrder,
     /// The limits that count the host; none if it needed no claims, or gave up.
     limits: BTreeSet<Limit>,
     /// Those of which its claims ended because it was lost, or in a store that went back.
     excused: BTreeSet<Limit>,
     /// The limits that go on counting the host when it gave up.
     keeps: BTreeSet<Limit>,
-    needed_nothing: bool,
+    pub(crate) needed_nothing: bool,
     /// The machine that started, and how many apply steps had begun on it.
     machine_id: String,
     applies: u64,
@@ -36,7 +35,7 @@ struct Disturbed {
 
 impl Disturbed {
     /// True if no apply step has begun since the start.
-    fn is_untouched(&self, machine: &Machine) -> bool {
+    pub(crate) fn is_untouched(&self, machine: &Machine) -> bool {
         (&self.machine_id, self.applies) == (&machine.machine_id, machine.truth.applies)
     }
 }
@@ -56,13 +55,13 @@ pub(crate) struct HostWriter<'a> {
 /// What the law about limits knows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimitLaws {
-    disturbed: BTreeMap<HostName, Disturbed>,
+    pub(crate) disturbed: BTreeMap<HostName, Disturbed>,
     /// The last start of each machine that was not listed since.
-    began: BTreeMap<String, InstructionOrder>,
+    pub(crate) began: BTreeMap<String, InstructionOrder>,
     /// The host of each claim in the store.
     claims: BTreeMap<(Limit, u32), HostName>,
     /// The start that is being committed.
-    starting: Option<Starting>,
+    pub(crate) starting: Option<Starting>,
     /// Since when the agents of hosts have not run; a host without an entry has a running one, or none ever.
     vanished: BTreeMap<HostName, u64>,
     /// After how many milliseconds each host that holds claims is lost.
@@ -76,74 +75,7 @@ pub(crate) struct LimitLaws {
     pub(crate) budgets: BudgetLaws,
 }
 
-/// What the store says when a start reaches it.
-#[derive(Debug, Clone)]
-struct Starting {
-    host: HostName,
-    order: InstructionOrder,
-    /// The limits of the rollout that count the host, and how many hosts of each may be unavailable.
-    limits: Vec<(Limit, u32)>,
-    /// Those that go on counting a host that gave up.
-    keeps: BTreeSet<Limit>,
-    /// True if a policy governs the rollout, and its record is missing or refuses every start.
-    is_forbidden: bool,
-    /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
-    /// not whole serves nobody either; it can have the name of one that is.
-    needs_nothing: bool,
-    /// True if the stage of the host is not open.
-    is_closed: bool,
-    budget: StartUnderBudget,
-}
-
 impl LimitLaws {
-    /// Notes what the store says before a start is committed.
-    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine) {
-        let host = &machine.host;
-        let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())];
-        let found = store.read(&keys);
-        let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
-        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
-        let Some(Instruction { order, .. }) = instruction else { return };
-        let is_closed = is_closed(store, machine, order);
-        let roster = found.get(&Key::Host(host.clone()));
-        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
-        let record = record_of(store, order).map(|(record, _)| record);
-        let policy = found.get(&Key::RolloutPolicy);
-        let governs = policy.is_some_and(|entry| {
-            let policy = codec::read::<RolloutPolicy>(&entry.value);
-            entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.is_empty())
-        });
-        let is_forbidden = record.as_ref().map_or(governs, |record| record.refused.is_some());
-        let (mut limits, mut keeps) = (Vec::new(), BTreeSet::new());
-        for resolved in record.iter().flat_map(|record| &record.limits) {
-            if let Ok(Some(limit)) = resolved.by.of_host(&roster) {
-                let max = resolved.values.get(&limit.value).copied().unwrap_or(resolved.max);
-                if resolved.keep_failed.unwrap_or(max == 1) {
-                    keeps.insert(limit.clone());
-                }
-                limits.push((limit, max));
-            }
-        }
-        let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
-        let is_new = store.entry(&provisioned.to_string()).is_none();
-        // A start that the host could not record before it was killed is committed again.
-        let was_disturbed = self.disturbed.get(host).is_some_and(|disturbed| {
-            let is_repeated = disturbed.needed_nothing && disturbed.is_untouched(machine);
-            disturbed.order < order || disturbed.order == order && is_repeated
-        });
-        // The name may have been with another machine meanwhile.
-        let began = self.began.get(&machine.machine_id);
-        let was_disturbed = was_disturbed || began.is_some_and(|began| *began < order);
-        // What was on a machine that was installed again is gone, and others miss it.
-        let is_installed_again = machine.truth.applies == 0 && !is_new;
-        let was_disturbed = was_disturbed || machine.truth.proven.is_none();
-        let needs_nothing = is_new || was_disturbed && !is_installed_again;
-        let budget = self.budgets.expect(store, order);
-        let host = host.clone();
-        self.starting =
-            Some(Starting { host, order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget });
-    }
-
     /// Forgets how often something happened, and a start that was refused.
     pub(crate) fn forget_counts(&mut self) {
         (self.lost, self.counted, self.budgets.halts, self.starting) = (0, 0, 0, None);
@@ -359,7 +291,7 @@ impl LimitLaws {
         };
         let Starting { order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget, .. } = starting;
         if is_closed && !needs_nothing {
-            return broken("R2", format!("{host} starts before its stage is open"));
+            return broken("R2", format!("{host} starts before its stage is open, or outside the windows"));
         }
         self.budgets.started(host, &budget, !needs_nothing && !is_repair)?;
         if is_forbidden {
@@ -383,7 +315,8 @@ impl LimitLaws {
             // nobody was told.
             counted_before.clone()
         };
-        let keeps = if is_counted && !needs_nothing { keeps } else { kept_before };
+        // A host that was not available may have kept its claims as they are, or taken them anew.
+        let keeps = if is_counted && !needs_nothing { keeps } else { &keeps & &kept_before };
         self.began.insert(machine.machine_id.clone(), order);
         self.disturbed.insert(
             host.clone(),

@@ -178,7 +178,11 @@ impl Model {
         }
         let machines: Vec<Machine> = self.hosts.iter().map(|host| host.machine.clone()).collect();
         if let Writer::Host(host, Intent { starts: Some(version), .. }) = writer {
-            Rc::make_mut(&mut self.laws).expect_start(&self.store, &machines[*host], version);
+            Rc::make_mut(&mut self.laws).expect_start(
+                &self.store,
+                (&machines[*host], setting.millis),
+                version,
+            );
         }
         let Ok(committed) = Rc::make_mut(&mut self.store).commit(&transaction, setting.millis) else {
             return Ok(None);

@@ -1,13 +1,16 @@
 //! Planted bugs: small changes of the transactions and plans that a fleet uses, of what hosts read of a rollout, and of
 //! what is left of their state after a reboot. The simulation must find each of them.
 
+use crate::mutating::{
+    change, forget_keep_failed, is_of_host, is_step, is_target, rolls_back, says_started, without_lease,
+};
 use planning::host::HostState;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::CLAIM_NUMBERS;
 use schema::names::StatusType;
 use schema::plan::{Action, Effect, Plan};
-use schema::records::{HostClaims, HostProgress, ProgressState, RolloutRecord, RosterEntry};
+use schema::records::{HostProgress, RolloutRecord, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::transaction::{Compare, Operation, Transaction};
@@ -351,56 +354,4 @@ impl Mutation {
     pub(crate) fn looks_again(&self, millis: u64) -> u64 {
         (self.looks_again)(millis)
     }
-}
-
-/// Replaces the values below a prefix by what `new` returns for them.
-fn change(found: &mut KeySnapshot, range: &Prefix, new: impl Fn(&[u8]) -> Option<String>) {
-    let range = range.to_string();
-    for (_, entry) in found.entries.iter_mut().filter(|(key, _)| key.starts_with(&range)) {
-        if let Some(value) = new(&entry.value) {
-            entry.value = value.into_bytes();
-        }
-    }
-}
-
-fn forget_keep_failed(claims: &[u8]) -> Option<String> {
-    let mut claims = codec::read::<HostClaims>(claims).ok()?;
-    claims.claims.iter_mut().for_each(|claim| claim.keep_failed = false);
-    Some(codec::write(&claims))
-}
-
-/// Lets keys stay that should end.
-fn without_lease(transaction: &mut Transaction, is: fn(&Key) -> bool) {
-    for operation in &mut transaction.operations {
-        if let Operation::Put { key, lease, .. } = operation
-            && is(key)
-        {
-            *lease = 0;
-        }
-    }
-}
-
-fn says_started(progress: &[u8]) -> bool {
-    codec::read::<HostProgress>(progress).is_ok_and(|progress| progress.state == ProgressState::Started)
-}
-
-/// True for the transaction by which hosts halt a rollout and go back.
-fn rolls_back(transaction: &Transaction) -> bool {
-    let writes = |wanted: fn(&Key) -> bool| {
-        transaction.operations.iter().any(|o| matches!(o, Operation::Put { key, .. } if wanted(key)))
-    };
-    writes(|key| matches!(key, Key::Halt(_))) && writes(|key| *key == Key::CurrentVersion)
-}
-
-fn is_target(compare: &Compare) -> bool {
-    matches!(compare, Compare::Revision(Key::CurrentVersion, _) | Compare::Value(Key::CurrentVersion, _))
-}
-
-/// True for the transaction of a host, which always writes its report.
-fn is_of_host(transaction: &Transaction) -> bool {
-    transaction.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Report(_), .. }))
-}
-
-fn is_step(action: &Action, of: StepPhase) -> bool {
-    matches!(action, Action::Do(Effect::RunStep { phase, .. }) if *phase == of)
 }

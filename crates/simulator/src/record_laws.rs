@@ -8,8 +8,9 @@ use crate::violation::{Violation, broken};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
+use schema::names::StageName;
 use schema::order::InstructionOrder;
-use schema::records::{LimitSize, RolloutPolicy, RolloutRecord, RosterEntry};
+use schema::records::{LimitRule, LimitSize, RolloutPolicy, RolloutRecord, RosterEntry, StageRule, Trigger};
 
 /// Checks the records that changes of one revision create.
 pub(crate) fn check_records(changes: &[Change], writer: &Writer, store: &Store) -> Result<(), Violation> {
@@ -60,6 +61,7 @@ fn check_good(order: InstructionOrder, record: &RolloutRecord, store: &Store) ->
 fn check(record: &RolloutRecord, revision: i64, store: &Store) -> Result<(), Violation> {
     let Some(policy) = store.entry(&Key::RolloutPolicy.to_string()) else { return Ok(()) };
     let Ok(policy) = codec::read::<RolloutPolicy>(&policy.value) else { return Ok(()) };
+    let policy = with_options(policy, store);
     let found = store.list(&Prefix::Hosts);
     // The record does not compare the roster, so it may be older by a moment.
     let changed = |entry: &schema::snapshot::Entry| entry.mod_revision > revision - ROSTER_SETTLED;
@@ -110,6 +112,25 @@ fn check(record: &RolloutRecord, revision: i64, store: &Store) -> Result<(), Vio
         }
     }
     Ok(())
+}
+
+/// Returns what a policy and the trigger say together. Drawn triggers limit the fleet alone, where drawn policies have no
+/// single values.
+fn with_options(mut policy: RolloutPolicy, store: &Store) -> RolloutPolicy {
+    let trigger = Trigger::find(&store.read(&[Key::CurrentVersion, Key::Trigger]));
+    let Some(options) = trigger.map(|trigger| trigger.options) else { return policy };
+    for option in options.limits {
+        policy.limits.retain(|rule| rule.by != option.by);
+        let (by, max, values) = (option.by, option.max, Default::default());
+        policy.limits.push(LimitRule { by, max, values, keep_failed: None });
+    }
+    if let Some(count) = options.canary {
+        let name = StageName::new("canary").unwrap_or_else(|_| unreachable!("a name"));
+        let (select, count) = (Default::default(), Some(count));
+        policy.stages.insert(0, StageRule { name, select, count, share: None, soak: None });
+    }
+    policy.failure_budget = options.budget.or(policy.failure_budget);
+    policy
 }
 
 /// How many revisions ago the roster changed last when a record follows from the same one.

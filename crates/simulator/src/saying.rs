@@ -23,12 +23,17 @@ impl Agent {
         let knows = matches!(&self.target, Target::Known(target) if target.order == order);
         let may_write = self.trust == StoreTrust::Trusted && self.is_connected && self.claim.held().is_some();
         let is_about_it = state.attempt.as_ref().is_some_and(|attempt| attempt.instruction.order == order);
+        let has_version = match &self.target {
+            Target::Known(target) => state.listing() == Some(&target.version),
+            _ => false,
+        };
         Said {
             host: state.host.clone(),
             process: self.process,
             is_able: may_write && is_member && knows,
             wants_to_start: is_about_it && self.wants_to_start(),
             looks: state.rollout_progress.is_some_and(|known| known.order == order),
+            looks_again: state.rollout_progress.is_some_and(|known| known.order < order) && has_version,
             needs_claims: state.in_progress_version.is_some() || state.hold.is_some(),
         }
     }

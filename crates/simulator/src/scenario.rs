@@ -26,6 +26,8 @@ pub(crate) enum Quality {
     Kills(u64),
     /// So long after its proof its machine starts again, and validation fails from then on.
     Reboots(u64),
+    /// Validation fails in every second of these times.
+    Flaps(u64),
 }
 
 /// What is wrong with a version of a script, and the machines on which it is; on all if there is none.
@@ -94,6 +96,19 @@ pub(crate) enum Incident {
     CutHolder(u64),
     /// A host gets another role and group.
     ChangeRoster(usize),
+    /// An operator triggers the version of this number with numbers of its own, drawn from this seed.
+    TriggerWith(usize, u64),
+    /// Something writes the desired version of this number, or the one in force again, and nothing else.
+    Put(Option<usize>),
+    /// An operator gives the present rollout other numbers, drawn from this seed.
+    SetNumbers(u64),
+    /// An operator writes a policy with a limit for each rack, and how many hosts may fail.
+    LimitRacks(u32, u32),
+    /// An operator writes a policy with a limit for the fleet and a window that opens after so many minutes, for so
+    /// many.
+    SetWindow(u32, u64, u64),
+    /// A host is moved to this rack.
+    MoveToRack(usize, u32),
     /// A host is decommissioned, and added again after this time.
     Decommission(usize, u64),
 }
@@ -134,6 +149,7 @@ const ROSTER: u64 = 0x524f_5354_4552;
 const STAGES: u64 = 0x5354_4147_4553;
 const SHARES: u64 = 0x0053_4841_5245;
 const FALLS: u64 = 0x0046_414c_4c53;
+const OPERATORS: u64 = 0x4f50_4552_4154;
 
 /// How long a machine is off that its version has switched off, and how long one that starts again.
 const KILLED_FOR: u64 = 24 * 60 * MINUTE;
@@ -205,6 +221,10 @@ impl Scenario {
         let mut share_rng = fastrand::Rng::with_seed(seed ^ SHARES);
         if share_rng.u32(0..12) == 0 {
             scenario.add_shares(&mut share_rng);
+        }
+        let mut operator_rng = fastrand::Rng::with_seed(seed ^ OPERATORS);
+        if operator_rng.u32(0..6) == 0 {
+            scenario.add_operators(&mut operator_rng);
         }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
@@ -367,6 +387,38 @@ impl Scenario {
         }
     }
 
+    /// Operators change the numbers of rollouts, the windows and the labels of hosts, while a version works only now and
+    /// then; and something writes the desired version past all commands.
+    fn add_operators(&mut self, rng: &mut fastrand::Rng) {
+        let begin = rng.u64(MINUTE..2 * MINUTE);
+        let (max, budget) = (rng.u32(1..4), rng.u32(0..3));
+        let policy = match rng.u32(0..4) {
+            0 => Incident::LimitRacks(max, budget),
+            1 => Incident::SetWindow(max, rng.u64(1..5), rng.u64(2..8)),
+            2 => Incident::SetStages(max, budget, rng.u64(..)),
+            _ => Incident::LimitFailures(max, budget, rng.bool()),
+        };
+        self.incidents.push((begin, policy));
+        for host in 0..self.hosts {
+            self.incidents.push((rng.u64(0..MINUTE), Incident::MoveToRack(host, rng.u32(0..2))));
+        }
+        self.versions.push((version(self.versions.len() + 1), Quality::Flaps(rng.u64(20_000..5 * MINUTE))));
+        let flapping = self.versions.len() - 1;
+        for _ in 0..rng.u32(3..8) {
+            let number = rng.usize(0..self.versions.len());
+            let incident = match rng.u32(0..8) {
+                0 | 1 => Incident::TriggerWith(number, rng.u64(..)),
+                2 => Incident::Put(Some(number)),
+                3 => Incident::Put(None),
+                4 => Incident::SetNumbers(rng.u64(..)),
+                5 => Incident::MoveToRack(rng.usize(0..self.hosts), rng.u32(0..3)),
+                6 => Incident::Resume,
+                _ => Incident::Trigger(flapping),
+            };
+            self.incidents.push((rng.u64(begin..self.heals_at), incident));
+        }
+    }
+
     /// Returns how long after its proof a version makes its machine fall, and how long the machine is off then.
     pub(crate) fn falls(&self, machine: usize, version: &Version) -> Option<(u64, u64)> {
         let quality = match &self.flaws {
@@ -454,6 +506,7 @@ impl Scenario {
             }
             Some(Quality::BreaksAt(at)) if phase == StepPhase::Validate && now >= at => end(1),
             Some(Quality::Reboots(_)) if phase == StepPhase::Validate && has_fallen => end(1),
+            Some(Quality::Flaps(time)) if phase == StepPhase::Validate && now / time % 2 == 1 => end(1),
             Some(Quality::NotYetUntil(of, at)) if of == phase && now < at => end(75),
             Some(Quality::Flaky(percent)) if rng.u64(0..100) < percent => end(1),
             _ => end(0),

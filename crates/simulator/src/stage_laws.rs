@@ -1,7 +1,7 @@
 //! The laws about stages (R2 and R6), checked against what machines did: no host starts before its stage is open, and
 //! a stage opens only when the hosts before it have the version, and kept it for the time of the soak.
 
-use crate::current::stage_number;
+use crate::current::{is_in_window, stage_number};
 use crate::machine::Machine;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
@@ -27,17 +27,23 @@ pub(crate) struct StageLaws {
     pub(crate) opened: u64,
 }
 
-/// True if the host waits for its stage, by what the store says.
-pub(crate) fn is_closed(store: &Store, machine: &Machine, order: InstructionOrder) -> bool {
+/// How long a start can be on its way to the store, in seconds.
+const START_LASTS: i64 = 70;
+
+/// True if the host waits for its stage or for a window, by what the store says. `now` is in milliseconds.
+pub(crate) fn is_closed(store: &Store, machine: &Machine, order: InstructionOrder, now: u64) -> bool {
     let host = &machine.host;
     let has = |key: Key| store.entry(&key.to_string()).is_some();
     let Some((record, _)) = record_of(store, order) else { return false };
     let roster = store.entry(&Key::Host(host.clone()).to_string());
     let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
     let stage = stage_number(&record, host, &roster);
+    let wall = 1_700_000_000 + i64::try_from(now / 1_000).unwrap_or(0);
+    let is_in_window = [wall, wall - START_LASTS].iter().any(|at| is_in_window(&record, *at));
     let is_open = stage == 0 || has(Key::StageOpened(order, stage)) || has(Key::Ended(order));
     // A further attempt in the same rollout: the host is not available.
-    !is_open && !has(Key::Progress(order, host.clone())) && !is_left_over(store, machine)
+    let has_begun = has(Key::Progress(order, host.clone())) || is_left_over(store, machine);
+    !(has_begun || is_open && is_in_window)
 }
 
 /// True if the name of the machine is not available: it is not listed, and it holds the claims that another

@@ -2,7 +2,7 @@
 //! itself does end in time. They are checked against what the store says and what hosts say about themselves, and
 //! not against why the hosts think that they wait.
 
-use crate::current::{Current, stage_number};
+use crate::current::{Current, is_in_window, stage_number};
 use crate::violation::{Violation, broken};
 use schema::limit::Limit;
 use schema::names::HostName;
@@ -14,6 +14,8 @@ const STARTS_WITHIN: u64 = 240_000;
 /// The same while others come first. Whoever does not use its turn is passed over after a minute, four hosts at most
 /// one after the other.
 const STARTS_LATER_WITHIN: u64 = STARTS_WITHIN + 6 * 60_000;
+/// Time after its opening in which hosts do not use a window at once, in seconds.
+const WINDOW_SPREAD: i64 = 60;
 /// Time within which somebody does what any of several hosts may do: write the record, halt, look after a lost host.
 pub(crate) const DONE_WITHIN: u64 = 240_000;
 
@@ -27,6 +29,8 @@ pub(crate) struct Said {
     pub(crate) is_able: bool,
     /// True if it has fetched the desired version, and wants to start.
     pub(crate) wants_to_start: bool,
+    /// True if it has the desired version from an earlier rollout, so that it looks for the end of the current one.
+    pub(crate) looks_again: bool,
     /// True if it started in the current rollout, so that it looks for its end.
     pub(crate) looks: bool,
     /// True if its old version is gone, or if it keeps its claims for some time after its proof.
@@ -112,7 +116,8 @@ impl WaitingLaws {
             let what = format!("nothing has kept {host} from starting for {} s, and it waits", lasted / 1000);
             return broken("R7", what);
         }
-        let lacks = waiting().filter(|_| current.lacks_record).map(|said| (said.host.clone(), said.process));
+        let lookers = said.iter().filter(|said| said.is_able && (said.wants_to_start || said.looks_again));
+        let lacks = lookers.filter(|_| current.lacks_record).map(|said| (said.host.clone(), said.process));
         if let Some((host, lasted)) = self.without_record.look(lacks, |_| DONE_WITHIN, now) {
             let what = format!("{host} waits for the record of its rollout for {} s", lasted / 1000);
             return broken("R7", what);
@@ -151,6 +156,7 @@ impl WaitingLaws {
 
 /// True if nothing but its limits can keep a host from starting.
 fn is_held_by_limits_alone(current: &Current, host: &HostName) -> bool {
+    let wall = current.wall;
     let Some(member) = current.members.get(host) else { return false };
     let is_held = current.is_frozen(host, &member.roster)
         || current.lacks_record
@@ -159,7 +165,9 @@ fn is_held_by_limits_alone(current: &Current, host: &HostName) -> bool {
     let is_kept = current.record.as_ref().is_some_and(|(record, _)| {
         let stage = stage_number(record, host, &member.roster);
         let is_open = stage <= current.open || current.has_ended || current.progress.contains_key(host);
-        record.refused.is_some() || !record.windows.is_empty() || !is_open
+        // Hosts that wait for a window start over half a minute.
+        let is_in_window = [wall, wall - WINDOW_SPREAD].iter().all(|at| is_in_window(record, *at));
+        record.refused.is_some() || !is_in_window || !is_open
     });
     !is_held && !is_kept
 }

@@ -265,7 +265,7 @@ impl World {
             mutation.transaction(&mut transaction);
         }
         if let Writer::Host(machine, Intent { starts: Some(version), .. }) = writer {
-            self.laws.expect_start(&self.store, &self.machines[*machine], version);
+            self.laws.expect_start(&self.store, (&self.machines[*machine], self.now), version);
         }
         let Ok(committed) = self.store.commit(&transaction, self.now) else { return Ok(None) };
         let is_applied = committed.applied;

@@ -1,0 +1,85 @@
+//! What the laws about limits must know before a start is committed: what the store says then, and whether the host needs
+//! claims.
+
+use crate::budget_laws::StartUnderBudget;
+use crate::limit_laws::LimitLaws;
+use crate::machine::Machine;
+use crate::stage_laws::{is_closed, record_of};
+use crate::store::Store;
+use schema::codec;
+use schema::instruction::{Epoch, Instruction};
+use schema::keys::{Key, StatusState};
+use schema::limit::Limit;
+use schema::names::{HostName, StatusType};
+use schema::order::InstructionOrder;
+use schema::records::{RolloutPolicy, RosterEntry};
+use std::collections::BTreeSet;
+
+/// What the store says when a start reaches it.
+#[derive(Debug, Clone)]
+pub(crate) struct Starting {
+    pub(crate) host: HostName,
+    pub(crate) order: InstructionOrder,
+    /// The limits of the rollout that count the host, and how many hosts of each may be unavailable.
+    pub(crate) limits: Vec<(Limit, u32)>,
+    /// Those that go on counting a host that gave up.
+    pub(crate) keeps: BTreeSet<Limit>,
+    /// True if a policy governs the rollout, and its record is missing or refuses every start.
+    pub(crate) is_forbidden: bool,
+    /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
+    /// not whole serves nobody either; it can have the name of one that is.
+    pub(crate) needs_nothing: bool,
+    /// True if the stage of the host is not open, or no window.
+    pub(crate) is_closed: bool,
+    pub(crate) budget: StartUnderBudget,
+}
+
+impl LimitLaws {
+    /// Notes what the store says before a start is committed.
+    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, now: u64) {
+        let host = &machine.host;
+        let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())];
+        let found = store.read(&keys);
+        let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
+        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
+        let Some(Instruction { order, .. }) = instruction else { return };
+        let is_closed = is_closed(store, machine, order, now);
+        let roster = found.get(&Key::Host(host.clone()));
+        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
+        let record = record_of(store, order).map(|(record, _)| record);
+        let policy = found.get(&Key::RolloutPolicy);
+        let governs = policy.is_some_and(|entry| {
+            let policy = codec::read::<RolloutPolicy>(&entry.value);
+            entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.is_empty())
+        });
+        let is_forbidden = record.as_ref().map_or(governs, |record| record.refused.is_some());
+        let (mut limits, mut keeps) = (Vec::new(), BTreeSet::new());
+        for resolved in record.iter().flat_map(|record| &record.limits) {
+            if let Ok(Some(limit)) = resolved.by.of_host(&roster) {
+                let max = resolved.values.get(&limit.value).copied().unwrap_or(resolved.max);
+                if resolved.keep_failed.unwrap_or(max == 1) {
+                    keeps.insert(limit.clone());
+                }
+                limits.push((limit, max));
+            }
+        }
+        let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
+        let is_new = store.entry(&provisioned.to_string()).is_none();
+        // A start that the host could not record before it was killed is committed again.
+        let was_disturbed = self.disturbed.get(host).is_some_and(|disturbed| {
+            let is_repeated = disturbed.needed_nothing && disturbed.is_untouched(machine);
+            disturbed.order < order || disturbed.order == order && is_repeated
+        });
+        // The name may have been with another machine meanwhile.
+        let began = self.began.get(&machine.machine_id);
+        let was_disturbed = was_disturbed || began.is_some_and(|began| *began < order);
+        // What was on a machine that was installed again is gone, and others miss it.
+        let is_installed_again = machine.truth.applies == 0 && !is_new;
+        let was_disturbed = was_disturbed || machine.truth.proven.is_none();
+        let needs_nothing = is_new || was_disturbed && !is_installed_again;
+        let budget = self.budgets.expect(store, order);
+        let host = host.clone();
+        self.starting =
+            Some(Starting { host, order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget });
+    }
+}
