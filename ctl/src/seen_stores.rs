@@ -81,7 +81,7 @@ pub(crate) async fn alarms(
 
 /// Returns why the answer of a store that does not say its alarms may be untrue.
 pub(crate) fn unknown_alarms(error: &StoreError) -> String {
-    format!("the store did not say whether it accepts writes: {error}")
+    format!("the store did not say whether it has an alarm: {error}")
 }
 
 /// Returns the exit code of an answer that depends on what hosts say, and says why it cannot be told if the store

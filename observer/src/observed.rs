@@ -167,7 +167,7 @@ impl SharedFleet {
         match &*self.alarms.borrow() {
             SeenAlarms { last, problem: None } => (last.clone(), doubt),
             SeenAlarms { problem: Some(problem), .. } => {
-                let unknown = || format!("the store did not say whether it accepts writes: {problem}");
+                let unknown = || format!("the store did not say whether it has an alarm: {problem}");
                 (None, Some(doubt.unwrap_or_else(unknown)))
             }
         }

@@ -162,7 +162,7 @@ fn a_store_that_does_not_say_its_alarms_settles_nothing() {
     let _nginx = Running::start(Command::new("nginx").arg("-c").arg(at("nginx.conf")), &at("log"));
 
     let through = format!("http://127.0.0.1:{port}");
-    let why = "the store did not say whether it accepts writes: ";
+    let why = "the store did not say whether it has an alarm: ";
     let answer = web_1.command(&["--endpoints", &through, "--timeout", "3s", "-o", "json", "status"], "");
     assert_eq!(answer.code, 2, "{answer:?}");
     assert!(answer.err.contains(why), "{answer:?}");

@@ -247,14 +247,14 @@ impl Session {
     /// # Errors
     /// Returns the store's error if it does not say whether there are alarms.
     pub async fn alarms(&self, deadline: Deadline) -> Result<Option<Vec<String>>, StoreError> {
-        let asked = self
+        let answered = self
             .call((RequestKind::Admin, "ask for the alarms"), Repeat::Freely, deadline, |mut c| async move {
                 c.status().await
             })
             .await;
-        let answer = match asked {
+        let answer = match answered {
             Err(error) if error.class() == Class::Fatal => return Ok(None),
-            asked => asked?,
+            answered => answered?,
         };
         let words = answer.errors().iter().flat_map(|error| error.split_whitespace());
         let names: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("alarm:")).collect();

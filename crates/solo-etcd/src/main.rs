@@ -160,8 +160,8 @@ mod tests {
             ("0.0.0.0:2379", "everybody who can reach it"),
             ("10.0.0.1:2379", "everybody who can reach it"),
         ] {
-            let said = who_may(address.parse().unwrap());
-            assert!(said.contains(&format!("{expected} can read and write all data")), "{said}");
+            let warning = who_may(address.parse().unwrap());
+            assert!(warning.contains(&format!("{expected} can read and write all data")), "{warning}");
         }
     }
 }
