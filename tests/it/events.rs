@@ -45,6 +45,9 @@ fn acts_and_changes_without_a_command_are_listed_in_order() {
     assert_eq!(rows.len(), 4, "{rows:?}");
     let of_host = events(&host, &["web1"]);
     assert_eq!(of_host.len(), 1, "{of_host:?}");
+    let unknown = host.command(&["events", "web9"], "");
+    assert_eq!((unknown.code, unknown.out.as_str()), (1, ""), "{unknown:?}");
+    assert!(unknown.err.contains("host web9 is not known"), "{unknown:?}");
     assert_eq!(events(&host, &["--since", "1h"]).len(), 4);
     let table = orchestrate(&host, &["events"]);
     for part in ["AT ", "ann           trigger_update  version 1", "kernel", "no command      version 2"] {

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use etcd_session::{Feed, FeedBegin, FeedEvent, FeedOptions, FoundEntry};
 use planning::fleet::views::{EventsView, HostChange, PastEvent, event_reads, events_after, tells_of_events};
-use schema::keys::Prefix;
+use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::time::parse_duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,10 @@ pub(super) async fn events(
     let host = host.as_deref().map(host_of).transpose()?;
     let since = since.as_deref().map(parse_duration).transpose();
     let since = since.map_err(|error| Failure::usage(anyhow!(error).context("--since")))?;
-    let (keys, ranges) = event_reads();
+    let (mut keys, ranges) = event_reads();
+    let of_host = host.iter().flat_map(|host| [Key::Host(host.clone()), Key::Live(host.clone())]);
+    let of_host: Vec<Key> = of_host.collect();
+    keys.extend(of_host.iter().cloned());
     let mut kept = BTreeMap::new();
     let keep = |key: &str, found: FoundEntry<'_>| {
         if tells_of_events(key, found.value()) {
@@ -62,6 +65,7 @@ pub(super) async fn events(
     let mut found = store.session.read_each((&keys, &ranges), None, store.deadline, keep).await?;
     found.entries.append(&mut kept);
     let mut view = EventsView::read(&found);
+    let is_known = of_host.iter().any(|key| found.get(key).is_some());
     drop(found);
     if let Some(since) = since {
         let since = now().before(since);
@@ -79,6 +83,12 @@ pub(super) async fn events(
         return print_on(&view, host.as_ref(), store, output).await;
     }
     if view.events.is_empty() {
+        // A misspelled name would be taken for one of a host to which nothing was done.
+        if let Some(host) = host.filter(|_| !is_known) {
+            return Err(Failure::no(format!(
+                "host {host} is not known: it is not on the roster, and there is no event about it"
+            )));
+        }
         output::note("no events");
     }
     output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));

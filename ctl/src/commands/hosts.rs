@@ -2,7 +2,7 @@
 
 use super::context::{Store, host_of, now};
 use super::fleet;
-use super::selection::{Selection, parse_label};
+use super::selection::{Selection, parse_label, refuse_unknown};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -152,6 +152,7 @@ async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<
     let filter = options.selection.filter(options.verdicts.clone())?;
     let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
+    refuse_unknown(&filter, &fleet)?;
     fleet::find_obstacles(&mut fleet, revision, store).await?;
     let mut view = HostsView::new(&fleet, options.all, revision);
     let all = view.hosts.len();

@@ -5,6 +5,7 @@ use super::fleet;
 use crate::exit::Failure;
 use anyhow::anyhow;
 use clap::Args;
+use planning::fleet::Fleet;
 use planning::fleet::views::{HostFilter, HostsView};
 use schema::names::{HostName, Role};
 use schema::verdict::VerdictKind;
@@ -49,11 +50,20 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), Failure> {
     HostFilter::parse_label(text).map_err(|why| Failure::usage(anyhow!(why)))
 }
 
-/// Reads the members of the fleet that are meant, by name. That there is none is a no, so that a selection with a
-/// typing error is not taken for success.
+/// Refuses a role, a group or a label that no host has, as a freeze of it is refused.
+pub(super) fn refuse_unknown(filter: &HostFilter, fleet: &Fleet) -> Result<(), Failure> {
+    match filter.unknown(fleet) {
+        Some(unknown) => Err(Failure::refused(unknown)),
+        None => Ok(()),
+    }
+}
+
+/// Reads the members of the fleet that are meant, by name. That there is none is a no, so that it is not taken for
+/// success.
 pub(super) async fn members(filter: &HostFilter, store: &Store<'_>) -> Result<Vec<HostName>, Failure> {
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
+    refuse_unknown(filter, &fleet)?;
     let mut view = HostsView::new(&fleet, false, revision);
     view.keep(filter);
     if view.hosts.is_empty() {

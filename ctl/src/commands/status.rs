@@ -1,7 +1,7 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
 use super::context::Store;
-use super::selection::Selection;
+use super::selection::{Selection, refuse_unknown};
 use super::watch::{self, Answer, Repeat};
 use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
@@ -98,6 +98,7 @@ pub(super) async fn unaccounted(
     let filter = selection.filter(Vec::new())?;
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
+    refuse_unknown(&filter, &fleet)?;
     let view = UnaccountedView::new(&fleet, &filter, revision);
     output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
     Ok(Exit::of(view.unaccounted.is_empty()))

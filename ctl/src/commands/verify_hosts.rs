@@ -69,7 +69,12 @@ pub(super) async fn verify_hosts(
         .transpose()
         .map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
     let input = if !selection.is_empty() {
-        let selected = Box::pin(members(&selection.filter(Vec::new())?, store)).await?;
+        let selected = Box::pin(members(&selection.filter(Vec::new())?, store)).await;
+        // This verb says no by the same code whatever it is about.
+        let selected = selected.map_err(|failure| match failure.exit {
+            Exit::Refused => Failure::no(format!("{:#}", failure.error)),
+            _ => failure,
+        })?;
         selected.iter().map(HostName::as_str).collect::<Vec<_>>().join("\n")
     } else if arguments.is_empty() {
         standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?

@@ -38,7 +38,8 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
         row("all there, as arguments", "verify_hosts 43 web-2 web-1", 0, ""),
         row("all of a role there", "verify_hosts 43 --role web --group front", 0, "").input("db-1\n"),
         row("hosts and a selection", "verify_hosts 43 web-1 --role web", 64, ""),
-        row("nobody of the fleet meant", "verify_hosts 43 --label rack=r1 --label zone=a", 1, "").says("no host is selected"),
+        row("a label that no host has, for scripts", "verify_hosts 43 --label rack=r1 --label zone=a", 1, "")
+            .says("no host of the fleet has the label \"zone=a\""),
         row("all there at once", "verify_hosts --wait 10s 43", 0, "").input("web-1"),
         row("arguments win over standard input", "verify_hosts 43 web-1", 0, "").input("db-1\n"),
         row("one is elsewhere", "verify_hosts 43", 1, "").input("web-1\ndb-1\n").says("not at 43 (1): db-1"),
@@ -127,7 +128,10 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
             "\nlost-1  -     (42)     lost     after 2014-11-18T08:40:00Z  -      neither live nor listed under a version\ndb-1 ",
         ),
         row("hosts with a label", "hosts list --label rack=r1 --role web", 0, "").contains("\nweb-1 "),
-        row("no host is meant", "hosts --role nosuch", 0, "").says("0 of 5 hosts"),
+        row("a role that no host has", "hosts --role nosuch", 3, "").says("no host of the fleet has the role \"nosuch\" (there are "),
+        row("a group that no host has", "unaccounted --group nosuch", 3, "").says("no host of the fleet has the group \"nosuch\""),
+        row("a label that no host has", "retry --label rack=r99", 3, "").says("the label \"rack=r99\" (there are rack="),
+        row("a role that no host has, for scripts", "verify_hosts 43 --role nosuch", 1, "").says("no host of the fleet has the role"),
         row("why a host is ok", "why web-1", 0, "").contains("verdict:      ok\n"),
         row("why a host failed", "why web-2", 0, "")
             .contains("reason:       validation failed with code 1: http does not answer\n"),

@@ -7,7 +7,7 @@ use schema::names::{HostName, Role, Version, quoted};
 use schema::records::RosterEntry;
 use schema::verdict::VerdictKind;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The hosts of the fleet, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -158,6 +158,9 @@ impl HostsView {
     }
 }
 
+/// Number of known labels that are named beside an unknown one.
+const LABELS_NAMED_MAX: usize = 10;
+
 /// What stands for a value that is not known.
 const NONE: &str = "-";
 
@@ -238,6 +241,39 @@ impl HostFilter {
             .filter(|(name, value)| Role::new(*name).is_ok() && !value.chars().any(char::is_control))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .ok_or_else(|| format!("label {} is not NAME=VALUE", quoted(text)))
+    }
+
+    /// Returns which name no host of the fleet has, also no decommissioned one: it is probably misspelled, and an empty
+    /// answer would be taken for one about the hosts that were meant.
+    pub fn unknown(&self, fleet: &Fleet) -> Option<String> {
+        let entries = fleet.hosts().values().chain(fleet.others().values());
+        let entries: Vec<&RosterEntry> = entries.filter_map(|facts| facts.roster.as_ref()).collect();
+        let refusal = |what: &str, name: &str, known: BTreeSet<String>| {
+            let known: Vec<String> = known.into_iter().collect();
+            let there =
+                if known.is_empty() { String::new() } else { format!(" (there are {})", known.join(", ")) };
+            format!("no host of the fleet has {what} {}{there}", quoted(name))
+        };
+        let names = |of: fn(&RosterEntry) -> Option<&Role>| -> BTreeSet<String> {
+            entries.iter().filter_map(|entry| of(entry)).map(Role::to_string).collect()
+        };
+        let roles = names(|entry| entry.role.as_ref());
+        if let Some(role) = self.roles.iter().find(|role| !roles.contains(role.as_str())) {
+            return Some(refusal("the role", role.as_str(), roles));
+        }
+        let groups = names(|entry| entry.group.as_ref());
+        if let Some(group) = self.groups.iter().find(|group| !groups.contains(group.as_str())) {
+            return Some(refusal("the group", group.as_str(), groups));
+        }
+        let label = |(name, value): (&String, &String)| format!("{name}={value}");
+        let labels: BTreeSet<String> =
+            entries.iter().flat_map(|entry| entry.labels.iter().map(label)).collect();
+        let wanted = self.labels.iter().map(|(name, value)| label((name, value)));
+        let unknown = wanted.into_iter().find(|wanted| !labels.contains(wanted))?;
+        // Labels can be as many as hosts; those of the same name are the ones that may have been meant.
+        let name = unknown.split('=').next().unwrap_or_default().to_owned();
+        let alike = labels.into_iter().filter(|label| label.split('=').next() == Some(name.as_str()));
+        Some(refusal("the label", &unknown, alike.take(LABELS_NAMED_MAX).collect()))
     }
 
     /// True if the host is meant.

@@ -45,6 +45,32 @@ fn the_status_names_what_is_not_ok() {
     );
 }
 
+#[test]
+fn a_selection_names_what_no_host_has() {
+    let fleet = fleet(&[
+        (
+            "/orchestrate/hosts/a",
+            r#"{"since":1,"role":"web","group":"front","labels":{"rack":"r1","zone":"z"}}"#,
+        ),
+        ("/orchestrate/hosts/b", r#"{"since":1,"role":"db","labels":{"rack":"r2"}}"#),
+        ("/orchestrate/hosts/gone", r#"{"since":1,"role":"old","decommissioned":2}"#),
+    ]);
+    let names =
+        |names: &[&str]| -> Vec<Role> { names.iter().map(|name| Role::new(*name).unwrap()).collect() };
+    for (roles, groups, label, expected) in [
+        (&["web", "db", "old"][..], &["front"][..], "rack=r2", None),
+        (&["web", "wbe"], &[], "rack=r2", Some(r#"the role "wbe" (there are db, old, web)"#)),
+        (&[], &["web"], "rack=r2", Some(r#"the group "web" (there are front)"#)),
+        (&[], &[], "rack=r9", Some(r#"the label "rack=r9" (there are rack=r1, rack=r2)"#)),
+        (&[], &[], "row=1", Some(r#"the label "row=1""#)),
+    ] {
+        let labels = vec![HostFilter::parse_label(label).unwrap()];
+        let filter = HostFilter { roles: names(roles), groups: names(groups), labels, verdicts: Vec::new() };
+        let expected = expected.map(|what| format!("no host of the fleet has {what}"));
+        assert_eq!(filter.unknown(&fleet), expected);
+    }
+}
+
 /// A fleet of a thousand hosts with many causes is read on 24 lines of 80 columns.
 #[test]
 fn the_status_of_many_hosts_fits_a_terminal() {
