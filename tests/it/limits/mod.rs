@@ -1,6 +1,7 @@
 //! Limits: how many hosts are updated at the same time.
 
 mod failures;
+mod forecast;
 mod plan;
 mod purposes;
 mod rollback;

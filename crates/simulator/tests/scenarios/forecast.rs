@@ -140,7 +140,6 @@ fn stages_canaries_and_order_happen_as_planned() {
     assert_eq!(planned.len(), 6, "two of each role");
     let ended = history.time_of(&FleetFact::Ended).expect("an end") / 1_000;
     let planned = forecast.ends.expect("an end").as_secs();
-    eprintln!("planned {planned} s, it took {ended} s");
     assert!(
         planned <= ended * 13 / 10 && ended <= planned * 13 / 10,
         "planned {planned} s, it took {ended} s"
