@@ -70,6 +70,7 @@ pub(crate) async fn follow(
         awaited: None,
         feed_problems: vec![None; parts.len()],
         probe_problem: None,
+        alarms_problem: None,
         confirming: Some(Duration::ZERO),
         identity: None,
         doubted: None,
@@ -125,6 +126,8 @@ struct Follower {
     feed_problems: Vec<Option<String>>,
     /// Why the probe could not read.
     probe_problem: Option<String>,
+    /// Why the alarms could not be read. While nothing can be read, that is said instead, and what was known is shown.
+    alarms_problem: Option<String>,
     /// The lineage and the epoch of the store in the present snapshot.
     identity: Option<(Token, u64)>,
     /// The identity that the store had before it went back, until an operator has accepted it.
@@ -276,13 +279,20 @@ impl Follower {
             }
             Reading::Position(began, Ok(position)) => {
                 self.probe_problem = None;
+                if let Some(problem) = &self.alarms_problem {
+                    self.fleet.note_unknown_alarms(problem);
+                }
                 self.freshness.note(position.revision, began);
                 if let Some(recorder) = &mut self.recorder {
                     recorder.note_reading(position.revision, began);
                 }
             }
             Reading::Position(_, Err(error)) => self.probe_problem = Some(error.to_string()),
-            Reading::Alarms(alarms) => self.fleet.note_alarms(alarms.map_err(|error| error.to_string())),
+            Reading::Alarms(Ok(alarms)) => {
+                self.alarms_problem = None;
+                self.fleet.note_alarms(alarms);
+            }
+            Reading::Alarms(Err(error)) => self.alarms_problem = Some(error.to_string()),
         }
         self.tell_problem();
     }

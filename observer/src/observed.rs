@@ -178,12 +178,14 @@ impl SharedFleet {
         self.alarms.borrow().last.clone().unwrap_or_default()
     }
 
-    /// Notes what was read about the alarms of the store: `None` if the user may not ask, or why it did not say.
-    pub(crate) fn note_alarms(&self, read: Result<Option<Vec<String>>, String>) {
-        self.alarms.send_modify(|alarms| match read {
-            Ok(last) => *alarms = SeenAlarms { last, problem: None },
-            Err(problem) => alarms.problem = Some(problem),
-        });
+    /// Notes the alarms of the store; `None` if the user may not ask.
+    pub(crate) fn note_alarms(&self, last: Option<Vec<String>>) {
+        self.alarms.send_replace(SeenAlarms { last, problem: None });
+    }
+
+    /// Notes why the store did not say its alarms, though it answers other questions.
+    pub(crate) fn note_unknown_alarms(&self, problem: &str) {
+        self.alarms.send_modify(|alarms| alarms.problem = Some(problem.to_owned()));
     }
 
     /// Returns the open incidents; `None` before the fleet was looked at.

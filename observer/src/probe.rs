@@ -36,14 +36,15 @@ impl Probe {
     pub(crate) async fn run(self) {
         let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut reads = 0u32;
+        let (mut reads, mut are_unknown) = (0u32, false);
         loop {
             ticks.tick().await;
             // They come first: nothing is shown as fresh before it is known whether hosts can write.
-            let wants_alarms = reads.is_multiple_of(READS_PER_ALARMS);
+            let wants_alarms = are_unknown || reads.is_multiple_of(READS_PER_ALARMS);
             reads = reads.wrapping_add(1);
             if wants_alarms {
                 let alarms = self.session.alarms(Deadline::within(TIMEOUT)).await;
+                are_unknown = alarms.is_err();
                 if self.readings.send(Reading::Alarms(alarms)).await.is_err() {
                     return;
                 }
