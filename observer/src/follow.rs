@@ -287,7 +287,10 @@ impl Follower {
                     recorder.note_reading(position.revision, began);
                 }
             }
-            Reading::Position(_, Err(error)) => self.probe_problem = Some(error.to_string()),
+            Reading::Position(_, Err(error)) => {
+                self.probe_problem = Some(error.to_string());
+                self.alarms_problem = None;
+            }
             Reading::Alarms(Ok(alarms)) => {
                 self.alarms_problem = None;
                 self.fleet.note_alarms(alarms);

@@ -34,26 +34,50 @@ pub(crate) struct Probe {
 impl Probe {
     /// Reads.
     pub(crate) async fn run(self) {
+        // At first nothing may be shown as fresh before it is known whether hosts can write. Later, a store that does not
+        // say its alarms must not make everything else old.
+        let (position, alarms) = tokio::join!(self.position(), self.alarms());
+        let mut are_unknown = are_unknown(&alarms);
+        if !(self.tell(alarms).await && self.tell(position).await) {
+            return;
+        }
         let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut reads, mut are_unknown) = (0u32, false);
+        // The first tick comes at once.
+        ticks.tick().await;
+        let mut reads = 0u32;
         loop {
             ticks.tick().await;
-            // They come first: nothing is shown as fresh before it is known whether hosts can write.
-            let wants_alarms = are_unknown || reads.is_multiple_of(READS_PER_ALARMS);
+            if !self.tell(self.position().await).await {
+                return;
+            }
             reads = reads.wrapping_add(1);
-            if wants_alarms {
-                let alarms = self.session.alarms(Deadline::within(TIMEOUT)).await;
-                are_unknown = alarms.is_err();
-                if self.readings.send(Reading::Alarms(alarms)).await.is_err() {
+            if are_unknown || reads.is_multiple_of(READS_PER_ALARMS) {
+                let alarms = self.alarms().await;
+                are_unknown = self::are_unknown(&alarms);
+                if !self.tell(alarms).await {
                     return;
                 }
             }
-            let (began, keys) = (Instant::now(), self.keys.borrow().clone());
-            let position = self.session.position(&keys, Deadline::within(TIMEOUT)).await;
-            if self.readings.send(Reading::Position(began, position)).await.is_err() {
-                return;
-            }
         }
     }
+
+    async fn position(&self) -> Reading {
+        let (began, keys) = (Instant::now(), self.keys.borrow().clone());
+        Reading::Position(began, self.session.position(&keys, Deadline::within(TIMEOUT)).await)
+    }
+
+    async fn alarms(&self) -> Reading {
+        Reading::Alarms(self.session.alarms(Deadline::within(TIMEOUT)).await)
+    }
+
+    /// Returns false if nobody takes the readings any more.
+    async fn tell(&self, reading: Reading) -> bool {
+        self.readings.send(reading).await.is_ok()
+    }
+}
+
+/// True if the store did not say its alarms.
+fn are_unknown(reading: &Reading) -> bool {
+    matches!(reading, Reading::Alarms(Err(_)))
 }
