@@ -8,7 +8,7 @@ use crate::machine::{Disk, Machine, Truth};
 use crate::policies::{policy_of, stages_of};
 use crate::scenario::Incident;
 use crate::violation::Violation;
-use crate::waiting_laws::Said;
+use crate::waiting_laws::AgentView;
 use crate::world::World;
 use planning::rollout::{HostResult, RECORD_RANGES, end_reads, governs, record_without, resolve, results};
 use schema::codec;
@@ -88,7 +88,7 @@ impl Fleet {
     /// Checks whether what waits goes on.
     fn look_at_rollout(&mut self) -> Result<(), Violation> {
         let wall = self.world.wall();
-        let World { store, waiting, standing, now, .. } = &mut self.world;
+        let World { store, waiting, stalled, now, .. } = &mut self.world;
         let agents = || self.agents.iter().flatten();
         let order = instruction_of(store).map(|instruction| instruction.order);
         let has = |key: Key| store.entry(&key.to_string()).is_some();
@@ -97,14 +97,14 @@ impl Fleet {
         };
         let Some(order) = order.filter(is_open) else {
             waiting.forget();
-            standing.forget();
+            stalled.forget();
             return Ok(());
         };
         let current = Current::read(order, store, wall);
-        let said: Vec<Said> = agents().map(|agent| agent.says(order)).collect();
+        let views: Vec<AgentView> = agents().map(|agent| agent.says(order)).collect();
         let raft_term = store.raft_term();
-        let looked = waiting.look(&current, &said, raft_term, *now);
-        let looked = looked.and_then(|()| standing.look(&current, &said, raft_term, *now));
+        let looked = waiting.look(&current, &views, raft_term, *now);
+        let looked = looked.and_then(|()| stalled.look(&current, &views, raft_term, *now));
         if looked.is_err() {
             self.note_waiting();
         }
@@ -354,9 +354,9 @@ impl Fleet {
     fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.world.store.restore(&backup, self.world.now);
-        let World { laws, ends, stages, falls, waiting, standing, store, now, .. } = &mut self.world;
+        let World { laws, ends, stages, falls, waiting, stalled, store, now, .. } = &mut self.world;
         waiting.forget();
-        standing.forget();
+        stalled.forget();
         stages.restored();
         falls.restored(store, *now);
         laws.restored(store, *now);

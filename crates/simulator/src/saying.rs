@@ -1,7 +1,7 @@
 //! What an agent says of itself, for the laws about what waits.
 
 use crate::agent::Agent;
-use crate::waiting_laws::Said;
+use crate::waiting_laws::AgentView;
 use planning::host::{Target, store_view};
 use schema::order::InstructionOrder;
 use schema::store_trust::StoreTrust;
@@ -17,7 +17,7 @@ impl Agent {
     }
 
     /// Returns what it says while this instruction is the current one.
-    pub(crate) fn says(&self, order: InstructionOrder) -> Said {
+    pub(crate) fn says(&self, order: InstructionOrder) -> AgentView {
         let state = &self.state;
         let is_member = !store_view::decommissioned(&self.followed, &state.host);
         let knows = matches!(&self.target, Target::Known(target) if target.order == order);
@@ -27,7 +27,7 @@ impl Agent {
             Target::Known(target) => state.listing() == Some(&target.version),
             _ => false,
         };
-        Said {
+        AgentView {
             host: state.host.clone(),
             process: self.process,
             is_able: may_write && is_member && knows,

@@ -3,7 +3,7 @@
 
 use crate::current::{Current, stage_number};
 use crate::violation::{Violation, broken};
-use crate::waiting_laws::{DONE_WITHIN, Lasting, Said};
+use crate::waiting_laws::{AgentView, DONE_WITHIN, Lasting};
 use schema::names::HostName;
 use schema::records::{ProgressState, RolloutRecord};
 
@@ -23,7 +23,7 @@ enum Part {
 
 /// A rollout that could go on.
 #[derive(Debug, Clone, PartialEq)]
-struct Standing {
+struct Stalled {
     open: u32,
     parts: Vec<(HostName, Part)>,
     /// The revisions of the record, and of the last failure.
@@ -38,7 +38,7 @@ struct Standing {
 /// What the laws about rollouts that stand know.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StandingLaws {
-    standing: Lasting<(), Standing>,
+    stalled: Lasting<(), Stalled>,
 }
 
 impl StandingLaws {
@@ -51,14 +51,14 @@ impl StandingLaws {
     pub(crate) fn look(
         &mut self,
         current: &Current,
-        said: &[Said],
+        views: &[AgentView],
         raft_term: u64,
         now: u64,
     ) -> Result<(), Violation> {
-        let lookers = said.iter().filter(|said| said.is_able && said.looks).map(|said| said.process);
-        let standing = standing(current, lookers.collect(), raft_term);
-        let standing = standing.map(|standing| ((), standing));
-        match self.standing.look(standing, |standing| standing.within, now) {
+        let lookers = views.iter().filter(|agent| agent.is_able && agent.looks).map(|agent| agent.process);
+        let stalled = stalled(current, lookers.collect(), raft_term);
+        let stalled = stalled.map(|stalled| ((), stalled));
+        match self.stalled.look(stalled, |stalled| stalled.within, now) {
             Some(((), lasted)) => {
                 let (open, seconds) = (current.open, lasted / 1000);
                 broken(
@@ -71,7 +71,7 @@ impl StandingLaws {
     }
 }
 
-fn standing(current: &Current, lookers: Vec<u64>, raft_term: u64) -> Option<Standing> {
+fn stalled(current: &Current, lookers: Vec<u64>, raft_term: u64) -> Option<Stalled> {
     let (record, [created_at, written_at]) = current.record.as_ref()?;
     let is_held = current.is_halted || current.has_ended || current.is_over_budget();
     if is_held || record.refused.is_some() || lookers.is_empty() {
@@ -105,7 +105,7 @@ fn standing(current: &Current, lookers: Vec<u64>, raft_term: u64) -> Option<Stan
     };
     let vanished = parts.iter().filter_map(longest).max().unwrap_or(0);
     let last_failure = current.failures.values().map(|failure| failure.written_at).max().unwrap_or(0);
-    Some(Standing {
+    Some(Stalled {
         open: current.open,
         parts,
         written_at: [*written_at, last_failure],

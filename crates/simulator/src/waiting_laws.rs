@@ -21,7 +21,7 @@ pub(crate) const DONE_WITHIN: u64 = 240_000;
 
 /// What an agent says of itself.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct AgentView {
     pub(crate) host: HostName,
     /// The number of its process.
     pub(crate) process: u64,
@@ -101,29 +101,30 @@ impl WaitingLaws {
         *self = Self::default();
     }
 
-    /// Checks who waits. `said` is what the agents say.
+    /// Checks who waits. `views` is what the agents say.
     pub(crate) fn look(
         &mut self,
         current: &Current,
-        said: &[Said],
+        views: &[AgentView],
         raft_term: u64,
         now: u64,
     ) -> Result<(), Violation> {
-        let waiting = || said.iter().filter(|said| said.is_able && said.wants_to_start);
-        let free = waiting().filter_map(|said| Some((said.host.clone(), free(current, said)?)));
+        let waiting = || views.iter().filter(|agent| agent.is_able && agent.wants_to_start);
+        let free = waiting().filter_map(|agent| Some((agent.host.clone(), free(current, agent)?)));
         let within = |free: &Free| if free.is_first { STARTS_WITHIN } else { STARTS_LATER_WITHIN };
         if let Some((host, lasted)) = self.free.look(free, within, now) {
             let what = format!("nothing has kept {host} from starting for {} s, and it waits", lasted / 1000);
             return broken("R7", what);
         }
-        let lookers = said.iter().filter(|said| said.is_able && (said.wants_to_start || said.looks_again));
-        let lacks = lookers.filter(|_| current.lacks_record).map(|said| (said.host.clone(), said.process));
+        let lookers =
+            views.iter().filter(|agent| agent.is_able && (agent.wants_to_start || agent.looks_again));
+        let lacks = lookers.filter(|_| current.lacks_record).map(|agent| (agent.host.clone(), agent.process));
         if let Some((host, lasted)) = self.without_record.look(lacks, |_| DONE_WITHIN, now) {
             let what = format!("{host} waits for the record of its rollout for {} s", lasted / 1000);
             return broken("R7", what);
         }
         let is_over = current.is_over_budget() && !current.is_halted && !current.has_ended;
-        let somebody = said.iter().any(|said| said.is_able && (said.wants_to_start || said.looks));
+        let somebody = views.iter().any(|agent| agent.is_able && (agent.wants_to_start || agent.looks));
         let counted_from = current.record.as_ref().map_or(0, |(record, _)| record.counted_from);
         let over = (is_over && somebody).then_some(((), (counted_from, current.failures.len())));
         if let Some(((), lasted)) = self.over_budget.look(over, |_| DONE_WITHIN, now) {
@@ -131,7 +132,7 @@ impl WaitingLaws {
                 format!("more hosts failed than are tolerated, and nobody halts for {} s", lasted / 1000);
             return broken("R7", what);
         }
-        let vanished = waiting().filter_map(|said| vanished(current, said, raft_term));
+        let vanished = waiting().filter_map(|agent| vanished(current, agent, raft_term));
         let vanished: BTreeMap<HostName, Vanished> = vanished.flatten().collect();
         if let Some((host, lasted)) = self.vanished.look(vanished, |v| v.lost_after + DONE_WITHIN, now) {
             let what = format!(
@@ -140,11 +141,11 @@ impl WaitingLaws {
             );
             return broken("R7", what);
         }
-        let unused = said.iter().filter_map(|said| {
-            let (claims, revision) = current.claimed.get(&said.host)?;
+        let unused = views.iter().filter_map(|agent| {
+            let (claims, revision) = current.claimed.get(&agent.host)?;
             let is_update = claims.is_for_update() && claims.purposes.len() == 1;
-            let is_unused = is_update && !said.needs_claims && current.announced.contains_key(&said.host);
-            (said.is_able && is_unused).then(|| (said.host.clone(), (said.process, *revision)))
+            let is_unused = is_update && !agent.needs_claims && current.announced.contains_key(&agent.host);
+            (agent.is_able && is_unused).then(|| (agent.host.clone(), (agent.process, *revision)))
         });
         if let Some((host, lasted)) = self.unused.look(unused, |_| DONE_WITHIN, now) {
             let what = format!("{host} is available for {} s, and keeps its claims", lasted / 1000);
@@ -181,8 +182,8 @@ fn ahead(current: &Current, limit: &Limit, host: &HostName) -> usize {
 }
 
 /// Returns what is so while nothing keeps a host from starting; `None` if something does.
-fn free(current: &Current, said: &Said) -> Option<Free> {
-    let host = &said.host;
+fn free(current: &Current, agent: &AgentView) -> Option<Free> {
+    let host = &agent.host;
     if !is_held_by_limits_alone(current, host) {
         return None;
     }
@@ -197,12 +198,12 @@ fn free(current: &Current, said: &Said) -> Option<Free> {
         is_first &= ahead(current, &limit, host) == 0;
         holders.extend(others);
     }
-    Some(Free { process: said.process, holders, is_first })
+    Some(Free { process: agent.process, holders, is_first })
 }
 
 /// Returns the holders of claims whose agents do not run and for which a host waits that comes first.
-fn vanished(current: &Current, said: &Said, raft_term: u64) -> Option<Vec<(HostName, Vanished)>> {
-    let host = &said.host;
+fn vanished(current: &Current, agent: &AgentView, raft_term: u64) -> Option<Vec<(HostName, Vanished)>> {
+    let host = &agent.host;
     let roster = &current.members.get(host).filter(|_| is_held_by_limits_alone(current, host))?.roster;
     let full = current.limits_of(roster).into_iter().find(|(limit, max)| {
         let others = current.holders.get(limit).into_iter().flatten().filter(|(_, of)| *of != host);
@@ -213,7 +214,7 @@ fn vanished(current: &Current, said: &Said, raft_term: u64) -> Option<Vec<(HostN
     let gone = gone.filter_map(|of| {
         let (claims, claimed_at) = current.claimed.get(of).filter(|(claims, _)| !claims.lost)?;
         let lost_after = u64::try_from(claims.lost_after.0.as_millis()).unwrap_or(u64::MAX);
-        let (waits, process) = (host.clone(), said.process);
+        let (waits, process) = (host.clone(), agent.process);
         Some((of.clone(), Vanished { waits, process, claimed_at: *claimed_at, raft_term, lost_after }))
     });
     Some(gone.collect())

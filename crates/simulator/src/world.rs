@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) stages: StageLaws,
     pub(crate) falls: FallLaws,
     pub(crate) waiting: WaitingLaws,
-    pub(crate) standing: StandingLaws,
+    pub(crate) stalled: StandingLaws,
     pub(crate) mutation: Option<&'static Mutation>,
     pub(crate) watching: Watching,
     /// What happened, if the fleet is that of a script.
@@ -71,7 +71,7 @@ impl World {
             stages: StageLaws::default(),
             falls: FallLaws::default(),
             waiting: WaitingLaws::default(),
-            standing: StandingLaws::default(),
+            stalled: StandingLaws::default(),
             mutation,
             watching: Watching::default(),
             notes: None,
