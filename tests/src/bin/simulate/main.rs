@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             let mut missed = false;
             let wanted = |mutation: &&Mutation| part.iter().all(|part| mutation.name.contains(part));
             for mutation in Mutation::ALL.iter().filter(wanted) {
-                match find(mutation, 0, 10_000) {
+                match find(mutation, 10_000) {
                     Some((seed, violation)) => println!("{}: seed {seed}: {violation}", mutation.name),
                     None => {
                         println!("{}: not found", mutation.name);
