@@ -3,7 +3,7 @@
 use super::context::{Store, now};
 use etcd_session::StoreError;
 use planning::fleet::views::{ClaimView, FullLimit, HOLDERS_SHOWN, HostRollout};
-use planning::rollout::{RolloutView, first_reads, second_reads};
+use planning::rollout::{RolloutView, end_reads, first_reads, second_reads};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
@@ -24,7 +24,8 @@ pub(super) async fn read(
     let mut found = read_rollout(host, &instruction, snapshot.revision, store).await?;
     let clock = Now { boot: BootMillis(0), wall: now() };
     let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, clock);
-    if let Some((keys, ranges)) = view.reads_of_hold() {
+    if view.may_wait_for_hold() {
+        let (keys, ranges) = end_reads(instruction.order);
         let more = store.session.read_all(&keys, &ranges, Some(found.revision), store.deadline).await?;
         found.entries.extend(more.entries);
     }

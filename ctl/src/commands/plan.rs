@@ -10,7 +10,8 @@ use anyhow::anyhow;
 use clap::Args;
 use planning::fleet::views::FreezeView;
 use planning::rollout::{
-    Durations, Forecast, ForecastHost, ForecastInput, Outcome, forecast, forecast_reads, hosts_of, resolve,
+    Durations, Forecast, ForecastHost, ForecastInput, Outcome, absent_values, forecast, forecast_reads,
+    hosts_of, resolve,
 };
 use schema::codec;
 use schema::freeze::FreezeScope;
@@ -107,6 +108,10 @@ pub(super) async fn plan(options: Plan, store: &Store<'_>, output: &mut Output) 
         failing: &failing,
         now: now(),
     };
+    let absent = policy.iter().flatten().flat_map(|policy| absent_values(policy, &roster));
+    for limit in absent {
+        output::warn(&format!("a limit names {limit}, and no host of the roster has it"));
+    }
     let planned = Planned {
         version,
         from,
@@ -274,6 +279,15 @@ fn print_hosts(forecast: &Forecast, all_hosts: bool, output: &mut Output) {
     }
 }
 
+/// True if hosts of a stage start later than others of it.
+fn waits_for_others(forecast: &Forecast) -> bool {
+    let mut first = BTreeMap::new();
+    forecast
+        .hosts
+        .iter()
+        .any(|host| host.starts.is_some_and(|starts| *first.entry(host.stage).or_insert(starts) < starts))
+}
+
 fn print_end(planned: &Planned, output: &mut Output) {
     let Planned { record, has_policy, durations, forecast, freezes, .. } = planned;
     if !has_policy {
@@ -288,6 +302,11 @@ fn print_end(planned: &Planned, output: &mut Output) {
         None => output::note(
             "no host has reported how long its steps take; the plan assumes one minute. Set --duration STEP=D",
         ),
+    }
+    if waits_for_others(forecast) {
+        output::note(
+            "which hosts of a stage are the first is not certain: those that are ready first. The others go in this order",
+        );
     }
     let started = forecast.hosts.iter().filter(|host| host.starts.is_some()).count();
     match (&forecast.halt, forecast.ends, &forecast.why) {

@@ -57,6 +57,15 @@ fn a_plan_names_the_canary_and_the_halt_that_then_happen() {
     orchestrate(ops, "plan 2 --max 0", 1);
     let text = orchestrate(ops, "plan 2", 0);
     assert!(text.contains("the rollout would end after about "), "{text}");
+    assert!(text.contains("which hosts of a stage are the first is not certain"), "{text}");
+    // What is wrong with limits is named.
+    ops.write(
+        "limits.toml",
+        "[[limit]]\nby = \"role\"\nmax = 1\nvalues = { wbe = 1 }\n[[limit]]\nby = \"fleet\"\nmax = 0\n",
+    );
+    let wrong = orchestrate(ops, &format!("plan 2 --policy {}", ops.path("limits.toml").display()), 1);
+    assert!(wrong.contains("a limit names role wbe, and no host of the roster has it"), "{wrong}");
+    assert!(wrong.contains("the limit of the fleet is 0"), "{wrong}");
     // What was planned happens.
     ops_fail(&hosts, canary, "2");
     orchestrate(ops, "trigger_update 2", 0);

@@ -43,7 +43,6 @@ pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,
 };
 pub use history::{PastOutcome, PastRollout, RolloutHistory};
-pub use hold::StageHold;
 pub use holders::{HolderTask, Holders, start_timer};
 pub use limits::{LimitView, place};
 pub use obstacle::Obstacle;
@@ -56,10 +55,10 @@ pub use problems::{FailedHostView, RolloutFailures};
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
 pub(crate) use reads::possible_reads;
 pub use reads::{first_reads, second_reads};
-pub use resolve::{RECORD_RANGES, good_version, resolve, unusable};
+pub use resolve::{RECORD_RANGES, absent_values, good_version, resolve, unusable};
 pub use results::{HostResult, results};
 pub use rules::{RecordTask, Times, governs};
-pub use soak::StageSoak;
+pub use soak::{StageHold, StageSoak};
 pub use stages::{REST, open_stage, stage_name, stage_of};
 pub use summary::{RolloutSummary, StageState, StageSummary, summary};
 pub use view::{Need, Permit, RolloutView};

@@ -1,8 +1,7 @@
 //! What keeps a host from starting, though nothing on the host itself does.
 
 use super::failures;
-use super::hold::StageHold;
-use super::soak::StageSoak;
+use super::soak::{StageHold, StageSoak};
 use super::window::NextWindow;
 use schema::frozen::FrozenBy;
 use schema::limit::{HEADS, Limit};

@@ -8,8 +8,8 @@ use super::window::zone_of;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
-use schema::limit::LimitBy;
-use schema::names::{LimitValue, Version};
+use schema::limit::{Limit, LimitBy};
+use schema::names::{HostName, LimitValue, Version};
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
     RolloutOptions, RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger, WINDOWS_MAX,
@@ -285,4 +285,17 @@ fn resolve_limit(rule: &LimitRule, hosts: &[RosterEntry]) -> ResolvedLimit {
     }
     values.retain(|_, number| *number != max);
     ResolvedLimit { by: rule.by.clone(), max, values, keep_failed: rule.keep_failed }
+}
+
+/// Returns the values for which the limits of a policy say a number of their own, and which no host has. They may be
+/// misspelt.
+pub fn absent_values(policy: &RolloutPolicy, roster: &BTreeMap<HostName, RosterEntry>) -> Vec<Limit> {
+    let named = |rule: &LimitRule| {
+        let limit = |value: &LimitValue| Limit { by: rule.by.clone(), value: value.clone() };
+        rule.values.keys().map(limit).collect::<Vec<_>>()
+    };
+    let is_of =
+        |limit: &Limit, host: &RosterEntry| limit.by.of_host(host).ok().flatten().as_ref() == Some(limit);
+    let all = policy.limits.iter().flat_map(named);
+    all.filter(|limit| !roster.values().any(|host| is_of(limit, host))).collect()
 }

@@ -1,11 +1,12 @@
-//! The time for which the hosts of a stage are observed before the next stage opens.
+//! The times for which a stage stays closed: its hosts are observed, or keep their claims.
 
 use schema::codec;
 use schema::keys::Key;
+use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{ResolvedStage, Soak};
 use schema::snapshot::KeySnapshot;
-use schema::time::EpochSeconds;
+use schema::time::{EpochSeconds, Span};
 
 /// A soak that has begun: all hosts up to a stage are through, and are observed before the next stage opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,4 +32,17 @@ impl StageSoak {
             .map(|(soak, length)| EpochSeconds(soak.at.0.saturating_add_unsigned(length.0.as_secs())));
         Some(Self { ends })
     }
+}
+
+/// The hosts that a stage waits for all keep their claims after their proof.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageHold {
+    /// The one that was proven last.
+    pub host: HostName,
+    /// Number of the others.
+    pub others: usize,
+    /// How long they keep their claims.
+    pub length: Span,
+    /// When that is over for the last one, by its clock. Then it validates once more.
+    pub ends: EpochSeconds,
 }

@@ -1,14 +1,13 @@
 //! The stages of a rollout: which hosts update first. A stage opens when the hosts before it are proven.
 
 use super::frozen::FrozenHosts;
-use super::hold::StageHold;
 use super::limits::place;
-use super::soak::StageSoak;
+use super::soak::{StageHold, StageSoak};
 use schema::keys::Key;
 use schema::limit::Place;
 use schema::names::{HostName, Role, Version};
 use schema::order::InstructionOrder;
-use schema::records::{ResolvedStage, RolloutRecord, RosterEntry, StageRule};
+use schema::records::{ResolvedStage, RosterEntry, StageRule};
 use schema::snapshot::KeySnapshot;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,11 +115,10 @@ pub(super) enum StageView {
 impl StageView {
     pub(super) fn read(
         order: InstructionOrder,
-        record: &RolloutRecord,
+        stages: &[ResolvedStage],
         number: u32,
         found: &KeySnapshot,
     ) -> Self {
-        let stages = &record.stages;
         let says_so = [Key::StageOpened(order, number), Key::Ended(order)];
         let key = says_so.into_iter().find_map(|key| {
             let revision = found.revision_of(&key);
@@ -135,7 +133,7 @@ impl StageView {
             open: stage_name(stages, open).to_owned(),
             soak: StageSoak::read(order, stages, open, found),
             is_timed: found.get(&Key::SoakTimer(order, open)).is_some(),
-            hold: StageHold::read(order, record, found),
+            hold: None,
         }
     }
 }

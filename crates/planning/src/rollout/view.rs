@@ -2,9 +2,9 @@
 //! start, which claims it takes, and what it waits for.
 
 use super::closing::{Looker, stage_delay};
-use super::end::end_reads;
 use super::failures::Failures;
 use super::halt::halts;
+use super::hold::stage_hold;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
 use super::obstacle::Obstacle;
 use super::reads::roster_of;
@@ -13,7 +13,7 @@ use super::stages::{StageView, stage_of};
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::Key;
 use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
@@ -114,7 +114,11 @@ impl RolloutView {
         let stage = record.filter(|record| !record.stages.is_empty()).map(|record| {
             let roster = roster_of(host, found).unwrap_or_default();
             let number = stage_of(&record.stages, host, &roster, place);
-            StageView::read(order, record, number, found)
+            let mut stage = StageView::read(order, &record.stages, number, found);
+            if let StageView::Closed { hold, .. } = &mut stage {
+                *hold = stage_hold(order, record, found);
+            }
+            stage
         });
         let (rules, limits) = match known {
             Some((record, revision)) => Rules::of_record(record, revision),
@@ -242,11 +246,11 @@ impl RolloutView {
         matches!(self.stage, Some(StageView::Closed { is_timed: true, .. }))
     }
 
-    /// Returns what is read as well to know whether the stage of the host waits for hosts that keep their claims; `None`
-    /// if it does not wait, or hosts do not keep them.
-    pub fn reads_of_hold(&self) -> Option<(Vec<Key>, Vec<Prefix>)> {
+    /// True if the stage of the host may wait for hosts that keep their claims. What [`end_reads`](super::end_reads) names
+    /// shows it.
+    pub fn may_wait_for_hold(&self) -> bool {
         let holds = matches!(&self.rules, Rules::Record { times: Times { hold: Some(_), .. }, .. });
-        (holds && self.waits_for_stage()).then(|| end_reads(self.order))
+        holds && self.waits_for_stage()
     }
 
     /// True if the rollout has stages.

@@ -1,7 +1,7 @@
 //! `plan` and the time to go are near to what happens, whatever the policy is, while no host fails or falls.
 
 use crate::forecast::expected;
-use crate::{SECOND, policy, run, version};
+use crate::{MINUTE, SECOND, policy, run, version};
 use planning::rollout::PresentRollout;
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
@@ -105,5 +105,32 @@ fn the_plan_and_the_time_to_go_are_within_a_third_of_what_happens() {
                 check_near(&what, [to_go, seconds(ended - at)], CLOCKS);
             }
         }
+    }
+}
+
+#[test]
+fn a_window_that_closes_holds_the_hosts_that_the_plan_says() {
+    for (max, step_millis) in [(1, 4_000), (3, 7_000), (20, 4_000)] {
+        // The fleet begins at 22:13 UTC, and the window closes at 22:16.
+        let text = format!(
+            "[[limit]]\nby = \"fleet\"\nmax = {max}\n[[window]]\nfrom = \"20:00\"\nto = \"22:16\"\nzone = \"UTC\"\n"
+        );
+        let acts = vec![(0, Act::Look), (TRIGGER, Act::Trigger(version("v2")))];
+        let script = Script { step_millis, lasts: 10 * MINUTE, ..crate::script(40, &text, acts) };
+        let history = run(&script);
+        let record = PresentRollout::find(&history.end).expect("a rollout").record;
+        let plan = expected(&history.looks[0], &[], record.at);
+        let (open, held): (Vec<_>, Vec<_>) = plan
+            .hosts
+            .iter()
+            .partition(|host| host.starts.is_some_and(|starts| starts < Duration::from_secs(60 * 60)));
+        let started = crate::started(&history, &version("v2")).len();
+        assert!(
+            started.abs_diff(open.len()) <= max,
+            "{} of {} planned, {started} started",
+            open.len(),
+            held.len()
+        );
+        assert_eq!(max < 20, !held.is_empty(), "{max}");
     }
 }

@@ -148,8 +148,8 @@ fn a_host_says_to_milliseconds_how_long_it_took_unless_its_clock_began_again() {
         let took = since_boot.map(|millis| Span(Duration::from_millis(millis)));
         let proven = HostProgress { took, ..HostProgress::of_agent(ProgressState::Proven, at) };
         world.state.note_result(order, proven);
-        let said = world.state.rollout_progress.and_then(|known| known.progress.took);
-        assert_eq!(said, Some(Span(Duration::from_millis(expected))), "{since_boot:?} {seconds}");
+        let took = world.state.rollout_progress.and_then(|known| known.progress.took);
+        assert_eq!(took, Some(Span(Duration::from_millis(expected))), "{since_boot:?} {seconds}");
     }
 }
 

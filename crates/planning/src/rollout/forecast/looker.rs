@@ -1,7 +1,7 @@
 //! The host with the mark in a forecast: when it looks at the fleet, and what it does then.
 
 use super::fleet::passed;
-use super::run::{Event, Run};
+use super::run::{Event, Run, Soaking};
 use super::types::ForecastInput;
 use crate::rollout::NEWS_DELAY;
 use crate::rollout::end::READ_PAUSE;
@@ -14,19 +14,6 @@ use std::time::Duration;
 
 /// Time from the end of a lease until the store has noticed it: etcd looks every half second.
 const LEASE_NOTICED: Duration = Duration::from_millis(250);
-
-/// How far the soak of the open stage is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Soaking {
-    /// There is none, or its hosts are not through.
-    No,
-    /// It has begun, and its timer has not.
-    Begun,
-    /// Its timer runs.
-    Timed,
-    /// Its time is over.
-    Over,
-}
 
 impl<'a> Run<'a> {
     /// Something has changed that the host with the mark watches.

@@ -1,6 +1,6 @@
 //! What a forecast says when its run has ended.
 
-use super::fleet::Host;
+use super::fleet::{Host, LimitOfFleet};
 use super::run::{Doing, Run};
 use super::types::{Forecast, ForecastHost, ForecastStage, Outcome};
 use crate::rollout::results::HostResult;
@@ -20,7 +20,10 @@ fn outcome(run: &Run<'_>, host: usize) -> Outcome {
         HostResult::Pending if doing.starts.is_some() => Outcome::Running,
         HostResult::Pending => match (&doing.held, doing.waits) {
             (Some(why), _) => Outcome::Held(why.clone()),
-            (None, Some(at)) => Outcome::Waits(run.fleet.limits[at].limit.clone()),
+            (None, Some(at)) => match &run.fleet.limits[at] {
+                LimitOfFleet { limit, max: 0, .. } => Outcome::Held(format!("the limit of {limit} is 0")),
+                LimitOfFleet { limit, .. } => Outcome::Waits(limit.clone()),
+            },
             (None, None) if *stage > run.open => {
                 let stage = stage_name(&run.input.record.stages, *stage);
                 Outcome::Held(format!("stage {stage} does not open"))

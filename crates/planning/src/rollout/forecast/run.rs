@@ -1,7 +1,6 @@
 //! Runs a forecast: hosts start, end, fail and wait, on a clock that jumps from one event to the next.
 
 use super::fleet::{Fleet, Host};
-use super::looker::Soaking;
 use super::types::ForecastInput;
 use crate::rollout::Need;
 use crate::rollout::failures::{Budget, failed_hosts, over_budget};
@@ -34,6 +33,19 @@ pub(super) enum Event {
     SoakEnds,
     /// The host with the mark looks at the fleet.
     Looks,
+}
+
+/// How far the soak of the open stage is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Soaking {
+    /// There is none, or its hosts are not through.
+    No,
+    /// It has begun, and its timer has not.
+    Begun,
+    /// Its timer runs.
+    Timed,
+    /// Its time is over.
+    Over,
 }
 
 /// What a host is doing.

@@ -1,4 +1,5 @@
-//! How a rollout is expected to go.
+//! How a rollout is expected to go. This file is long because each thing that takes time in a rollout is a case of its
+//! own.
 
 use super::*;
 use schema::keys::StatusState;
@@ -148,9 +149,9 @@ fn what_keeps_hosts_from_starting_is_named() {
         assert!(forecast.hosts.iter().any(|host| host.outcome == *outcome), "{outcome:?}: {forecast:?}");
         assert!(forecast.why.as_ref().is_some_and(|found| found.contains(why)), "{why}: {forecast:?}");
     };
-    let limit = Limit { by: LimitBy::Fleet, value: LimitValue::new("all").unwrap() };
     let zero = "[[limit]]\nby = \"fleet\"\nmax = 0\n";
-    check(&|_| {}, zero, &Outcome::Waits(limit.clone()), "it waits for the limit of the fleet");
+    let held = Outcome::Held("the limit of the fleet is 0".into());
+    check(&|_| {}, zero, &held, ": the limit of the fleet is 0");
     let freeze = |found: &mut Found| {
         let scope = schema::freeze::FreezeScope::Host(host("web0"));
         let freeze = Freeze { by: "ann".into(), reason: "disk".into(), at: NOW, until: None };
@@ -173,6 +174,17 @@ fn what_keeps_hosts_from_starting_is_named() {
     check(&held, one, &Outcome::Waits(web()), "it waits for the limit of role web");
     let late = "progress_deadline = \"30s\"\n[[limit]]\nby = \"fleet\"\nmax = 2\n";
     check(&|_| {}, late, &Outcome::Failed, "no host of the rollout is proven");
+}
+
+#[test]
+fn values_of_limits_that_no_host_has_are_named() {
+    let mut found = listed("web", 2);
+    found.policy("[[limit]]\nby = \"role\"\nmax = 2\nvalues = { web = 1, wbe = 1, db = 0 }\n", 10);
+    let policy: schema::records::RolloutPolicy =
+        codec::read(&found.0.get(&Key::RolloutPolicy).unwrap().value).unwrap();
+    let absent: Vec<String> =
+        absent_values(&policy, &hosts_of(&found.0)).iter().map(ToString::to_string).collect();
+    assert_eq!(absent, ["role db", "role wbe"]);
 }
 
 #[test]
