@@ -76,9 +76,9 @@ fn the_plan_and_the_time_to_go_are_near_to_what_happens() {
     let plan = answer(ops, "plan 3");
     let planned = plan["ends_after_seconds"].as_f64().expect("it would end");
     orchestrate(ops, "trigger_update 3", 0);
-    let mut told: Vec<(i64, f64)> = Vec::new();
+    let mut answers: Vec<(i64, f64)> = Vec::new();
     wait_for_end(&hosts, "3", |status| {
-        told.extend(status["to_go_seconds"].as_f64().map(|to_go| (now(), to_go)));
+        answers.extend(status["to_go_seconds"].as_f64().map(|to_go| (now(), to_go)));
     });
     let (record, ended): (RolloutRecord, Ended) = (newest(&store, "/record"), newest(&store, "/ended"));
     let took = (ended.at.0 - record.at.0) as f64;
@@ -89,8 +89,8 @@ fn the_plan_and_the_time_to_go_are_near_to_what_happens() {
         assert!(is_near, "{what}: expected {expected} s, it was {real} s, hosts took {slower:.2} as long");
     };
     check("plan", planned, took, 1.0);
-    assert!(told.len() > 5, "{told:?}");
-    for (at, to_go) in &told {
+    assert!(answers.len() > 5, "{answers:?}");
+    for (at, to_go) in &answers {
         check("to go", *to_go, (ended.at.0 - at) as f64, CLOCKS);
     }
 }
