@@ -71,6 +71,7 @@ pub(crate) async fn follow(
         feed_problems: vec![None; parts.len()],
         probe_problem: None,
         alarms_problem: None,
+        has_alarms: false,
         confirming: Some(Duration::ZERO),
         identity: None,
         doubted: None,
@@ -128,6 +129,8 @@ struct Follower {
     probe_problem: Option<String>,
     /// Why the alarms could not be read. While nothing can be read, that is said instead, and what was known is shown.
     alarms_problem: Option<String>,
+    /// True if the store has said which alarms it has.
+    has_alarms: bool,
     /// The lineage and the epoch of the store in the present snapshot.
     identity: Option<(Token, u64)>,
     /// The identity that the store had before it went back, until an operator has accepted it.
@@ -289,10 +292,13 @@ impl Follower {
             }
             Reading::Position(_, Err(error)) => {
                 self.probe_problem = Some(error.to_string());
-                self.alarms_problem = None;
+                // What was answered last stays shown.
+                if self.has_alarms {
+                    self.alarms_problem = None;
+                }
             }
             Reading::Alarms(Ok(alarms)) => {
-                self.alarms_problem = None;
+                (self.has_alarms, self.alarms_problem) = (true, None);
                 self.fleet.note_alarms(alarms);
             }
             Reading::Alarms(Err(error)) => self.alarms_problem = Some(error.to_string()),

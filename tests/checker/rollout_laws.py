@@ -144,7 +144,7 @@ class Checker:
         failed = self.under(f"{ROLLOUT}{rollout}/failed/", state)
         failed = {h: (e, json.loads(e.value)) for h, e in failed.items()}
         # Whoever was healed and failed again counts from then on.
-        begun = {h: e.mod if value.get("again") else e.create for h, (e, value) in failed.items()}
+        begun = {h: (value["again"] or e.mod) if "again" in value else e.create for h, (e, value) in failed.items()}
         return {h for h, (_, value) in failed.items() if begun[h] > since and not value.get("healed")}
 
     def progress(self, rollout, host, state=None):

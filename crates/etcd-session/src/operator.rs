@@ -253,7 +253,7 @@ impl Session {
             })
             .await;
         let answer = match answered {
-            Err(error) if error.class() == Class::Fatal => return Ok(None),
+            Err(StoreError::PermissionDenied { .. }) => return Ok(None),
             answered => answered?,
         };
         let words = answer.errors().iter().flat_map(|error| error.split_whitespace());

@@ -676,6 +676,11 @@ impl<'a> FoundEntry<'a> {
         self.0.mod_revision()
     }
 
+    /// Returns how often the key was written since it exists.
+    pub fn version(self) -> i64 {
+        self.0.version()
+    }
+
     /// Returns a copy, to keep.
     pub fn to_entry(self) -> Entry {
         entry_of(self.0)

@@ -20,14 +20,14 @@ const TAKEN_AGAIN_WITHIN: u64 = 120_000;
 /// A host between its start and its end.
 #[derive(Debug, Clone)]
 pub(crate) struct Disturbed {
-    pub(crate) order: InstructionOrder,
+    order: InstructionOrder,
     /// The limits that count the host; none if it needed no claims, or gave up.
     limits: BTreeSet<Limit>,
     /// Those of which its claims ended because it was lost, or in a store that went back.
     excused: BTreeSet<Limit>,
     /// The limits that go on counting the host when it gave up.
     keeps: BTreeSet<Limit>,
-    pub(crate) needed_nothing: bool,
+    needed_nothing: bool,
     /// The machine that started, and how many apply steps had begun on it.
     machine_id: String,
     applies: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Disturbed {
 
 impl Disturbed {
     /// True if no apply step has begun since the start.
-    pub(crate) fn is_untouched(&self, machine: &Machine) -> bool {
+    fn is_untouched(&self, machine: &Machine) -> bool {
         (&self.machine_id, self.applies) == (&machine.machine_id, machine.truth.applies)
     }
 }
@@ -55,13 +55,13 @@ pub(crate) struct HostWriter<'a> {
 /// What the law about limits knows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimitLaws {
-    pub(crate) disturbed: BTreeMap<HostName, Disturbed>,
+    disturbed: BTreeMap<HostName, Disturbed>,
     /// The last start of each machine that was not listed since.
-    pub(crate) began: BTreeMap<String, InstructionOrder>,
+    began: BTreeMap<String, InstructionOrder>,
     /// The host of each claim in the store.
     claims: BTreeMap<(Limit, u32), HostName>,
     /// The start that is being committed.
-    pub(crate) starting: Option<Starting>,
+    starting: Option<Starting>,
     /// Since when the agents of hosts have not run; a host without an entry has a running one, or none ever.
     vanished: BTreeMap<HostName, u64>,
     /// After how many milliseconds each host that holds claims is lost.
@@ -79,6 +79,23 @@ impl LimitLaws {
     /// Forgets how often something happened, and a start that was refused.
     pub(crate) fn forget_counts(&mut self) {
         (self.lost, self.counted, self.budgets.halts, self.starting) = (0, 0, 0, None);
+    }
+
+    /// Notes what the store says before a start is committed.
+    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, now: u64) {
+        let was_disturbed = |order| {
+            // A start that the host could not record before it was killed is committed again.
+            let was_disturbed = self.disturbed.get(&machine.host).is_some_and(|disturbed| {
+                let is_repeated = disturbed.needed_nothing && disturbed.is_untouched(machine);
+                disturbed.order < order || disturbed.order == order && is_repeated
+            });
+            // The name may have been with another machine meanwhile.
+            let began = self.began.get(&machine.machine_id);
+            was_disturbed || began.is_some_and(|began| *began < order)
+        };
+        if let Some(starting) = Starting::read(store, (machine, now), &self.budgets, was_disturbed) {
+            self.starting = Some(starting);
+        }
     }
 
     /// The store went back.

@@ -102,6 +102,8 @@ impl Agent {
                 let halt = view.halts(&instruction.version, by).into_iter().next();
                 let (ranges, revision) = (view.ranges(), view.revision);
                 if !self.brakes.take(view) {
+                    // It was read before the ticket was taken, so it is read again.
+                    self.rollout_answered(world);
                     return Ok(());
                 }
                 self.watch_rollout(world, &ranges, revision);

@@ -1,8 +1,7 @@
 //! What the laws about limits must know before a start is committed: what the store says then, and whether the host needs
 //! claims.
 
-use crate::budget_laws::StartUnderBudget;
-use crate::limit_laws::LimitLaws;
+use crate::budget_laws::{BudgetLaws, StartUnderBudget};
 use crate::machine::Machine;
 use crate::stage_laws::{is_closed, record_of};
 use crate::store::Store;
@@ -34,15 +33,21 @@ pub(crate) struct Starting {
     pub(crate) budget: StartUnderBudget,
 }
 
-impl LimitLaws {
-    /// Notes what the store says before a start is committed.
-    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, now: u64) {
+impl Starting {
+    /// Returns what the store says before a start is committed; `None` if nothing is to be started. `was_disturbed` says
+    /// whether the host is known to be disturbed when it starts an instruction.
+    pub(crate) fn read(
+        store: &Store,
+        (machine, now): (&Machine, u64),
+        budgets: &BudgetLaws,
+        was_disturbed: impl FnOnce(InstructionOrder) -> bool,
+    ) -> Option<Self> {
         let host = &machine.host;
         let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())];
         let found = store.read(&keys);
         let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
-        let Some(Instruction { order, .. }) = instruction else { return };
+        let Instruction { order, .. } = instruction?;
         let is_closed = is_closed(store, machine, order, now);
         let roster = found.get(&Key::Host(host.clone()));
         let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
@@ -65,21 +70,12 @@ impl LimitLaws {
         }
         let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
         let is_new = store.entry(&provisioned.to_string()).is_none();
-        // A start that the host could not record before it was killed is committed again.
-        let was_disturbed = self.disturbed.get(host).is_some_and(|disturbed| {
-            let is_repeated = disturbed.needed_nothing && disturbed.is_untouched(machine);
-            disturbed.order < order || disturbed.order == order && is_repeated
-        });
-        // The name may have been with another machine meanwhile.
-        let began = self.began.get(&machine.machine_id);
-        let was_disturbed = was_disturbed || began.is_some_and(|began| *began < order);
         // What was on a machine that was installed again is gone, and others miss it.
         let is_installed_again = machine.truth.applies == 0 && !is_new;
-        let was_disturbed = was_disturbed || machine.truth.proven.is_none();
+        let was_disturbed = was_disturbed(order) || machine.truth.proven.is_none();
         let needs_nothing = is_new || was_disturbed && !is_installed_again;
-        let budget = self.budgets.expect(store, order);
+        let budget = budgets.expect(store, order);
         let host = host.clone();
-        self.starting =
-            Some(Starting { host, order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget });
+        Some(Self { host, order, limits, keeps, is_forbidden, needs_nothing, is_closed, budget })
     }
 }

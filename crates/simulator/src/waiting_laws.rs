@@ -165,7 +165,8 @@ fn is_held_by_limits_alone(current: &Current, host: &HostName) -> bool {
         || current.is_over_budget();
     let is_kept = current.record.as_ref().is_some_and(|(record, _)| {
         let stage = stage_number(record, host, &member.roster);
-        let is_open = stage <= current.open || current.has_ended || current.progress.contains_key(host);
+        // Who started before its stage was open, because it was not available, and was installed again, waits for it.
+        let is_open = stage <= current.open || current.has_ended;
         // Hosts that wait for a window start over half a minute.
         let is_in_window = [wall, wall - WINDOW_SPREAD].iter().all(|at| is_in_window(record, *at));
         record.refused.is_some() || !is_in_window || !is_open

@@ -98,7 +98,8 @@ pub(super) async fn events(
 /// The ranges whose changes are followed. Of all that changes without an event, these say who did it and when.
 const FOLLOWED: [Prefix; 3] = [Prefix::Events, Prefix::Rollouts, Prefix::HealthAll];
 
-/// How many printed events are remembered, so that a rollback of an operator is not told as one of a host too.
+/// How many printed events of commands are remembered, so that a rollback of an operator is not told as one of a host
+/// too.
 const REMEMBERED_MAX: usize = 1000;
 
 /// Prints events, and then those that follow, until nobody reads them any more.
@@ -109,7 +110,8 @@ async fn print_on(
     output: &Output,
 ) -> Result<Exit, Failure> {
     view.events.iter().try_for_each(|event| print(event, output))?;
-    let mut printed: BTreeSet<i64> = view.events.iter().map(|event| event.revision).collect();
+    let of_commands = view.events.iter().filter(|event| event.change.is_none());
+    let mut printed: BTreeSet<i64> = of_commands.map(|event| event.revision).collect();
     let (sender, mut receiver) = mpsc::channel(WAITING_PARTS);
     let options = FeedOptions { begin: FeedBegin::After(view.revision), ..FeedOptions::default() };
     let feed =
@@ -160,7 +162,9 @@ async fn print_on(
             if event.change == Some(HostChange::Rollback) && printed.contains(&event.revision) {
                 continue;
             }
-            printed.insert(event.revision);
+            if event.change.is_none() {
+                printed.insert(event.revision);
+            }
             if printed.len() > REMEMBERED_MAX {
                 printed.pop_first();
             }

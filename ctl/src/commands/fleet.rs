@@ -46,7 +46,11 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     let mut fleet = Fleet::empty();
     let add = |key: &str, found: FoundEntry<'_>| {
         fleet.add(key, found.value());
-        if let Ok(Key::Report(host)) = Key::parse(key) {
+        // A key that was written once may be a copy, as those of a store that was exported.
+        let is_report_again = found.version() > 1;
+        if let Ok(Key::Report(host)) = Key::parse(key)
+            && is_report_again
+        {
             fleet.note_report_revision(&host, found.mod_revision());
         }
     };
@@ -118,7 +122,7 @@ struct WrittenReport<'a> {
     host: &'a HostName,
     /// When it was written, by the clock of the host.
     at: EpochSeconds,
-    /// Where it stands among all that the store was told.
+    /// Where it stands among all that the store was told; 0 if that is not known.
     revision: i64,
 }
 
@@ -160,7 +164,8 @@ const BEHIND_MIN: Duration = Duration::from_secs(300);
 /// report alone does not tell, because it may be old. Reports in the future say nothing about other clocks.
 fn clocks_behind(reports: &[WrittenReport<'_>], now: EpochSeconds) -> Vec<String> {
     let is_past = |at: EpochSeconds| at.0 <= now.0.saturating_add_unsigned(CLOCK_DIFFERENCE.as_secs());
-    let mut reports: Vec<_> = reports.iter().filter(|report| is_past(report.at)).collect();
+    let is_ordered = |report: &&WrittenReport<'_>| report.revision != 0 && is_past(report.at);
+    let mut reports: Vec<_> = reports.iter().filter(is_ordered).collect();
     reports.sort_by_key(|report| report.revision);
     let mut latest: Option<&WrittenReport<'_>> = None;
     let mut warnings = Vec::new();
@@ -223,7 +228,8 @@ mod tests {
             assert_eq!(clocks_behind(&written(&hosts, reported), EpochSeconds(10_000)), expected);
         };
         check([(9_000, 3), (9_100, 4), (9_900, 5)], &[]);
-        // An old report is no slow clock.
+        // An old report is no slow clock, and a copied one has no order.
+        check([(9_000, 3), (1_800, 0), (9_900, 5)], &[]);
         check([(1_000, 3), (9_100, 4), (9_900, 5)], &[]);
         check([(9_000, 3), (8_800, 4), (9_900, 5)], &[]);
         check(

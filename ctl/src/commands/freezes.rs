@@ -2,6 +2,7 @@
 //! `rollout pause` and `rollout resume`.
 
 use super::context::{Store, host_of, now};
+use super::freeze_list::{ending_of, note_freezes};
 use super::identity;
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -10,7 +11,6 @@ use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use planning::fleet::views::FreezeView;
 use planning::rollout::hosts_of;
-use planning::text::rfc3339;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -175,7 +175,7 @@ pub(super) async fn add(
         }
         // The time is taken before the lease is granted, and the lease is a little longer: the freeze must not
         // end before the time that it names.
-        let at = super::context::now();
+        let at = now();
         let lease = match seconds {
             Some(seconds) => {
                 let seconds = seconds.saturating_add(LEASE_MARGIN_SECONDS);
@@ -269,17 +269,6 @@ pub(super) async fn unfreeze(
     remove("unfreeze", &freezes, &found, store, output).await
 }
 
-/// Returns the command that ends the freezes of a scope.
-fn ending_of(scope: &FreezeScope) -> String {
-    match scope {
-        FreezeScope::Fleet => "orchestrate unfreeze".into(),
-        FreezeScope::Role(role) => format!("orchestrate unfreeze --role {role}"),
-        FreezeScope::Group(group) => format!("orchestrate unfreeze --group {group}"),
-        FreezeScope::Host(host) => format!("orchestrate unfreeze --hostname {host}"),
-        FreezeScope::Pause => "orchestrate rollout resume".into(),
-    }
-}
-
 /// A host that has not written its claims since the store was accepted has not been seen since: nobody knows
 /// whether it is in the middle of an update.
 async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
@@ -342,49 +331,6 @@ pub(super) async fn remove(
     Ok(Exit::of(freezes.iter().all(|frozen| frozen.token.is_some())))
 }
 
-/// Lists the freezes. Exits with 0 if there is none, with 1 if there are some.
-pub(super) async fn freezes(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
-    let freezes: Vec<FrozenBy> = FrozenBy::all(&found).collect();
-    let list: Vec<FreezeView> = freezes.iter().cloned().map(FreezeView).collect();
-    output.answer(&json!({ "freezes": list, "revision": found.revision }), |_| {});
-    if !output.is_json() {
-        print_table(&freezes, output);
-    }
-    freezes.iter().for_each(note_overdue);
-    Ok(Exit::of(freezes.is_empty()))
-}
-
-fn print_table(freezes: &[FrozenBy], output: &mut Output) {
-    let time = |at: EpochSeconds| rfc3339(at).unwrap_or_default();
-    output.table(
-        ["FROZEN", "ID", "BY", "SINCE", "UNTIL", "REASON"],
-        freezes.iter().map(|FrozenBy { scope, token, freeze }| {
-            let of = |text: fn(&FreezeRecord) -> String| freeze.as_ref().map(text).unwrap_or_default();
-            let since = freeze.as_ref().map(|freeze| time(freeze.at)).unwrap_or_default();
-            let until = freeze.as_ref().and_then(|freeze| freeze.until).map(time).unwrap_or_default();
-            [
-                scope.to_string(),
-                token.as_ref().map(Token::to_string).unwrap_or_default(),
-                of(|f| f.by.clone()),
-                since,
-                until,
-                of(|f| f.reason.clone()),
-            ]
-        }),
-    );
-}
-
-/// Notes a freeze that stands for longer than it says.
-fn note_overdue(frozen: &FrozenBy) {
-    if frozen.freeze.as_ref().is_some_and(|freeze| freeze.is_overdue(now())) {
-        output::note(&format!(
-            "{frozen}: this should have ended. A new leader of the store lets its lease begin again, or somebody keeps the lease alive. `{}` ends it",
-            ending_of(&frozen.scope)
-        ));
-    }
-}
-
 /// Answers with a freeze that was written, or one that stood already.
 #[derive(Debug, Serialize)]
 pub(super) struct FreezeAnswer {
@@ -392,12 +338,4 @@ pub(super) struct FreezeAnswer {
     pub(super) freeze: FreezeView,
     pub(super) revision: i64,
     pub(super) changed: bool,
-}
-
-/// Notes the freezes that stand. The act before is done, so a failure is only a warning.
-pub(super) async fn note_freezes(store: &Store<'_>) {
-    match store.session.read_ranges(&[Prefix::Freezes], store.deadline).await {
-        Ok(found) => FrozenBy::all(&found).for_each(|frozen| output::note(&format!("still: {frozen}"))),
-        Err(error) => output::warn(&format!("the freezes that stand cannot be read: {error}")),
-    }
 }

@@ -12,6 +12,7 @@ mod events;
 mod failures;
 mod fetched_bundle;
 mod fleet;
+mod freeze_list;
 mod freezes;
 mod host_config;
 mod host_rollout;
@@ -229,7 +230,7 @@ fn control<'a>(verb: ControlVerb, store: &'a Store<'_>, output: &'a mut Output) 
         }
         ControlVerb::Freeze(options) => Box::pin(freezes::freeze(options, store, output)),
         ControlVerb::Unfreeze(options) => Box::pin(freezes::unfreeze(options, store, output)),
-        ControlVerb::Freezes => Box::pin(freezes::freezes(store, output)),
+        ControlVerb::Freezes => Box::pin(freeze_list::freezes(store, output)),
         ControlVerb::Policy { verb } => Box::pin(policy::policy(verb, store, output)),
         ControlVerb::Claims(options) => Box::pin(claims::claims(options, store, output)),
         ControlVerb::Plan(options) => Box::pin(plan::plan(options, store, output)),

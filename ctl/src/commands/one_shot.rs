@@ -305,7 +305,7 @@ async fn write_status(
             reason,
             cause: None,
             healed: false,
-            again: false,
+            again: None,
         };
         shot.release(&mut transaction, (Some(&failed), now()), &snapshot);
     }

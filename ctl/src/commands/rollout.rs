@@ -1,6 +1,7 @@
 //! `rollout pause`, `rollout resume` and the other verbs of `rollout`, and what is known of the present rollout.
 
 use super::context::Store;
+use super::freeze_list::note_freezes;
 use super::freezes::FreezeAnswer;
 use super::trigger::{self, TriggerUpdate};
 use super::watch::{self, Repeat};
@@ -165,7 +166,7 @@ async fn resume_updates(only: Option<Stop>, store: &Store<'_>, output: &mut Outp
     };
     let answer = json!({ "removed": [], "revision": found.revision, "changed": was_halted });
     output.answer(&answer, |_| {});
-    freezes::note_freezes(store).await;
+    note_freezes(store).await;
     Ok(Exit::Yes)
 }
 

@@ -73,7 +73,7 @@ mod tests {
                 reason,
                 cause: None,
                 healed: false,
-                again: false,
+                again: None,
             };
             (HostName::new(format!("web{number}")).unwrap(), Some(failed))
         };

@@ -206,7 +206,7 @@ fn rows() -> Vec<(Prepare, Obstacle)> {
             |row| {
                 row.record(|record| record.budget = Some(0));
                 let (kind, reason) = (FailureKind::Attempt, "it broke".into());
-                let failed = FailedHost { at: AT, kind, reason, cause: None, healed: false, again: false };
+                let failed = FailedHost { at: AT, kind, reason, cause: None, healed: false, again: None };
                 row.put(&Key::Failed(row.order, host("x")), &codec::write(&failed));
             },
             Obstacle::OverBudget { failed: 1, budget: 0 },

@@ -42,6 +42,10 @@ fn common_forms_of_secrets_are_removed() {
             "-----BEGIN PRIVATE KEY-----***\n\n\n x-----BEGIN PRIVATE KEY-----***\n",
         ),
         (
+            "  -----BEGIN RSA PRIVATE KEY-----\n  Proc-Type: 4,ENCRYPTED\n  MHcC\nand words",
+            "  -----BEGIN RSA PRIVATE KEY-----***\n\n\nand words",
+        ),
+        (
             "no PRIVATE KEY-----\nMHcC\n-----END PRIVATE KEY-----",
             "no PRIVATE KEY-----***\n\n-----END PRIVATE KEY-----",
         ),

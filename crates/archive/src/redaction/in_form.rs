@@ -177,7 +177,8 @@ fn key_length(text: &str) -> usize {
     while length < text.len() {
         let rest = &text[length..];
         let is_other = |c: char| !c.is_ascii_alphanumeric() && !"+/=\r \t".contains(c);
-        let is_header = HEADERS.iter().any(|header| rest.starts_with(header));
+        let line = rest.trim_start_matches([' ', '\t', '\r']);
+        let is_header = HEADERS.iter().any(|header| line.starts_with(header));
         let stop = if is_header { rest.find('\n') } else { rest.find(is_other) };
         let end = match stop {
             Some(at) if rest.as_bytes()[at] == b'\n' => at + 1,

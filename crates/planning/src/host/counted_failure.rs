@@ -76,9 +76,9 @@ impl HostState {
     ) {
         let counts = |known: &CountedFailure| known.order == order && !known.failed.healed;
         if !self.counted_failure.as_ref().is_some_and(counts) {
-            let failed = FailedHost { at: now.wall, kind, reason, cause, healed: false, again: false };
-            let before = self.counted_failure.as_ref().filter(|known| known.order == order);
-            let failed = failed.over(before.map(|known| &known.failed));
+            let was_healed = self.counted_failure.as_ref().is_some_and(|known| known.order == order);
+            let again = was_healed.then_some(0);
+            let failed = FailedHost { at: now.wall, kind, reason, cause, healed: false, again };
             self.counted_failure = Some(CountedFailure { order, failed, is_written: false });
         }
     }

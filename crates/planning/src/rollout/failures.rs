@@ -106,8 +106,7 @@ pub fn failed_hosts(
         let Ok(Key::Failed(_, host)) = Key::parse(key) else { return None };
         let failed = codec::read::<FailedHost>(&entry.value).ok();
         // A failure that is written over another one is no new one, unless the host had been healed.
-        let is_again = failed.as_ref().is_some_and(|failed| failed.again);
-        let since = if is_again { entry.mod_revision } else { entry.create_revision };
+        let since = failed.as_ref().map_or(entry.create_revision, |failed| failed.counts_from(entry));
         if since <= counted_from {
             return None;
         }

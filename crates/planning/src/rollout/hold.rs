@@ -26,7 +26,9 @@ pub(super) fn stage_hold(
     let proven_at = |host: &HostName| {
         let progress = found.get(&Key::Progress(order, host.clone()))?;
         let progress = codec::read::<HostProgress>(&progress.value).ok()?;
-        let holds = FoundClaims::read(host, found).claims.is_some_and(|claims| claims.is_for_update());
+        // The claims of a host that vanished end otherwise.
+        let holds = found.get(&Key::Live(host.clone())).is_some()
+            && FoundClaims::read(host, found).claims.is_some_and(|claims| claims.is_for_update());
         (holds && progress.state == ProgressState::Proven).then_some(progress.at)
     };
     let proven = members.unsettled(open).map(|(host, _)| Some((proven_at(host)?, host.clone())));

@@ -76,12 +76,15 @@ impl LimitView {
         free > ROOM
     }
 
-    /// True if the limit holds the host: too few numbers are free for those that come first and for it, or its own
-    /// claim has a number that the limit does not have.
+    /// True if the limit holds the host: too few numbers are free for those that come first and for it. A host that
+    /// has a number keeps it, unless the limit does not have that number any more.
     pub(super) fn holds(&self, host: &HostName) -> bool {
-        let free = self.free(host).len();
-        let is_above = self.holders.range(self.max..).any(|(_, holder)| holder.as_ref() == Some(host));
-        is_above || !Self::is_roomy(free) && (self.is_far_back() || free <= self.ahead.len())
+        let free = self.free(host);
+        let mut own = self.holders.iter().filter(|(_, holder)| holder.as_ref() == Some(host));
+        match own.next_back() {
+            Some((number, _)) => !free.contains(number),
+            None => !Self::is_roomy(free.len()) && (self.is_far_back() || free.len() <= self.ahead.len()),
+        }
     }
 
     /// True if few numbers are free, so that hosts wait for their turn.

@@ -4,6 +4,7 @@
 use crate::codec;
 use crate::names::Version;
 use crate::records::Cause;
+use crate::snapshot::Entry;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
@@ -35,17 +36,32 @@ pub struct FailedHost {
     /// True if the host is proven since. Then it does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub healed: bool,
-    /// True if it failed again after it was healed. Then it counts from its last write on, and not from its first.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub again: bool,
+    /// Set if the host failed again after it was healed. Then it does not count from the first write of its key on, but
+    /// from this revision on; 0 stands for that of this write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<i64>,
 }
 
 impl FailedHost {
-    /// Returns this failure as one that is written over another one of the same host, if there is one.
+    /// Returns this failure as one that is written over another one of the same host, which was written at a revision.
+    /// It is no new failure unless the host was healed.
     #[must_use]
-    pub fn over(self, before: Option<&Self>) -> Self {
-        let again = before.is_some_and(|before| before.healed || before.again);
+    pub fn over(self, before: &Self, written_at: i64) -> Self {
+        let again = match before.again {
+            _ if before.healed => Some(0),
+            Some(0) => Some(written_at),
+            earlier => earlier,
+        };
         Self { again, ..self }
+    }
+
+    /// Returns the revision from which the failure counts that an entry of the store has.
+    pub fn counts_from(&self, entry: &Entry) -> i64 {
+        match self.again {
+            None => entry.create_revision,
+            Some(0) => entry.mod_revision,
+            Some(earlier) => earlier,
+        }
     }
 }
 

@@ -47,8 +47,8 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
         let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
         let at = mark.map_or(before.since, |mark| mark.at);
         let failed =
-            FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: false };
-        failed.over(failure_of(before.rollout, host, found).as_ref())
+            FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };
+        over_earlier(failed, (before.rollout, host), found)
     });
     let order = before.rollout;
     let new = HostClaims { claims, ticket: None, lost: true, ..before };
@@ -62,9 +62,17 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     Some(transaction)
 }
 
-/// Returns the failure of a host in a rollout, if there is one that can be read.
-fn failure_of(order: InstructionOrder, host: &HostName, found: &KeySnapshot) -> Option<FailedHost> {
-    codec::read(&found.get(&Key::Failed(order, host.clone()))?.value).ok()
+/// Returns the failure of a host in a rollout as it is written over an earlier one, if there is one that can be read.
+fn over_earlier(
+    failed: FailedHost,
+    (order, host): (InstructionOrder, &HostName),
+    found: &KeySnapshot,
+) -> FailedHost {
+    let Some(entry) = found.get(&Key::Failed(order, host.clone())) else { return failed };
+    match codec::read(&entry.value) {
+        Ok(before) => failed.over(&before, entry.mod_revision),
+        Err(_) => failed,
+    }
 }
 
 /// Returns the keys, besides its claims, from which it follows that a host that vanished counts as failed in a rollout
@@ -86,8 +94,8 @@ pub fn charge_vanished(
     let mark = codec::read::<LostMark>(&mark.value).ok()?;
     let reason = format!("its agent has not run for {lost_after} since its proof");
     let failed =
-        FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: false };
-    let failed = failed.over(failure_of(order, host, found).as_ref());
+        FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };
+    let failed = over_earlier(failed, (order, host), found);
     let mut transaction = if_absent("count a host that vanished after its proof", host, found);
     compare_mark(&mut transaction, host, found);
     for key in judged_by(order, host) {

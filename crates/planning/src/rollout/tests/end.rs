@@ -46,7 +46,7 @@ impl Found {
 
     pub(super) fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
         let failed =
-            FailedHost { at: AT, kind, reason: "it broke".into(), cause: None, healed: false, again: false };
+            FailedHost { at: AT, kind, reason: "it broke".into(), cause: None, healed: false, again: None };
         self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
     }
 

@@ -14,7 +14,7 @@ fn with_budget(budget: &str) -> Found {
 impl Found {
     fn failed(&mut self, name: &str, healed: bool, at: i64) -> &mut Self {
         let kind = FailureKind::Attempt;
-        let (reason, again) = ("it broke".into(), false);
+        let (reason, again) = ("it broke".into(), None);
         let failed = FailedHost { at: EpochSeconds(1), kind, reason, cause: None, healed, again };
         self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
     }
@@ -25,7 +25,17 @@ impl Found {
         let entry = self.0.entries.get_mut(&Key::Failed(ORDER, host(name)).to_string()).unwrap();
         let failed: FailedHost = codec::read(&entry.value).unwrap();
         let healed = FailedHost { healed: true, ..failed.clone() };
-        (entry.mod_revision, entry.value) = (at, codec::write(&failed.over(Some(&healed))).into_bytes());
+        (entry.mod_revision, entry.value) = (at, codec::write(&failed.over(&healed, first)).into_bytes());
+        self
+    }
+
+    /// A host that had failed vanished, which others wrote over its failure.
+    fn lost(&mut self, name: &str, at: i64) -> &mut Self {
+        let entry = self.0.entries.get_mut(&Key::Failed(ORDER, host(name)).to_string()).unwrap();
+        let before: FailedHost = codec::read(&entry.value).unwrap();
+        let lost = FailedHost { kind: FailureKind::Lost, again: None, ..before.clone() };
+        let lost = lost.over(&before, entry.mod_revision);
+        (entry.mod_revision, entry.value) = (at, codec::write(&lost).into_bytes());
         self
     }
 }
@@ -72,9 +82,17 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
             found.put(&Key::RolloutRecord(ORDER), &codec::write(&record), 81);
         }
     };
+    let lost = |last: i64| {
+        move |found: &mut Found| {
+            again(71, last)(found);
+            found.lost("web5", 90).lost("web5", 91);
+        }
+    };
     let over = "the rollout is halted: 1 host failed, 0 tolerated";
     check("0", &again(71, 76), Some(over), true);
     check("0", &again(71, 74), None, false);
+    check("0", &lost(76), Some(over), true);
+    check("0", &lost(74), None, false);
     check("0", &|_| {}, None, false);
     check("0", &one, Some(over), true);
     check("1", &one, None, false);

@@ -278,6 +278,22 @@ fn a_claim_above_the_limit_moves_down_when_there_is_a_free_number() {
     }
 }
 
+/// A host keeps its numbers. It waits for the limit in which it has one too high, whoever else waits for the other.
+#[test]
+fn a_host_waits_for_the_limit_that_does_not_have_its_number() {
+    let text = "[[limit]]\nby = \"role\"\nmax = 1\n[[limit]]\nby = \"fleet\"\nmax = 3\n";
+    let mut found = Found::default();
+    found.hosts("web", 12).policy(text, 10).with_record().claim(0, "web0");
+    let own = place(&host("web0"), &instruction().version);
+    found.ticket("web1", Place(own.0 - 1));
+    let of_role = found.0.get(&Key::Claim(web(), 0)).unwrap().value.clone();
+    let fleet = Limit { by: LimitBy::Fleet, value: LimitValue::new("all").unwrap() };
+    let claim = String::from_utf8(of_role).unwrap();
+    found.put(&Key::Claim(fleet.clone(), 60_000), &claim, 70);
+    let view = found.view("web0");
+    assert_eq!(view.waits_for().map(|view| &view.limit), Some(&fleet));
+}
+
 /// Two hosts that took their claims again, or are held by a lowered limit, must not wait for each other.
 #[test]
 fn a_host_that_holds_its_claims_tries_again_whoever_else_does() {

@@ -19,7 +19,7 @@ fn failed(kind: FailureKind) -> FailedHost {
         reason: "it broke".into(),
         cause: None,
         healed: false,
-        again: false,
+        again: None,
     }
 }
 
