@@ -41,7 +41,7 @@ pub enum Obstacle {
         soak: Option<StageSoak>,
         /// The hosts of that stage, if the next one waits only because they keep their claims. An agent that waits does
         /// not read that.
-        hold: Option<StageHold>,
+        hold: Option<Box<StageHold>>,
     },
     /// No update window is open, by the clock of the host.
     OutsideWindow(NextWindow),
@@ -94,7 +94,8 @@ impl fmt::Display for Obstacle {
             Self::StageClosed { stage, open, soak: Some(_), .. } => {
                 write!(f, "stage {stage} is not open: the hosts of stage {open} are observed first")
             }
-            Self::StageClosed { stage, hold: Some(StageHold { host, others, length, .. }), .. } => {
+            Self::StageClosed { stage, hold: Some(hold), .. } => {
+                let StageHold { host, others, length, .. } = &**hold;
                 write!(f, "stage {stage} is not open: {host} ")?;
                 match others {
                     0 => write!(f, "is proven and holds its claims for {length}"),

@@ -108,7 +108,7 @@ pub(super) enum StageView {
         /// True while the timer of the soak runs.
         is_timed: bool,
         /// The hosts of that stage, if the next one waits only because they keep their claims.
-        hold: Option<StageHold>,
+        hold: Option<Box<StageHold>>,
     },
 }
 

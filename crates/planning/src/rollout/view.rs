@@ -116,7 +116,7 @@ impl RolloutView {
             let number = stage_of(&record.stages, host, &roster, place);
             let mut stage = StageView::read(order, &record.stages, number, found);
             if let StageView::Closed { hold, .. } = &mut stage {
-                *hold = stage_hold(order, record, found);
+                *hold = stage_hold(order, record, found).map(Box::new);
             }
             stage
         });
