@@ -3,7 +3,7 @@
 
 use crate::budget_laws::{BudgetLaws, has_failed};
 use crate::machine::Machine;
-use crate::starting::Starting;
+use crate::starting::{Earlier, Starting};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
@@ -83,17 +83,20 @@ impl LimitLaws {
 
     /// Notes what the store says before a start is committed.
     pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, now: u64) {
-        let was_disturbed = |order| {
+        let earlier = |order| {
+            let disturbed = self.disturbed.get(&machine.host);
             // A start that the host could not record before it was killed is committed again.
-            let was_disturbed = self.disturbed.get(&machine.host).is_some_and(|disturbed| {
+            let was_disturbed = disturbed.is_some_and(|disturbed| {
                 let is_repeated = disturbed.needed_nothing && disturbed.is_untouched(machine);
                 disturbed.order < order || disturbed.order == order && is_repeated
             });
             // The name may have been with another machine meanwhile.
-            let began = self.began.get(&machine.machine_id);
-            was_disturbed || began.is_some_and(|began| *began < order)
+            let began = self.began.get(&machine.machine_id).is_some_and(|began| *began < order);
+            let has_started =
+                disturbed.is_some_and(|disturbed| disturbed.order < order && disturbed.is_untouched(machine));
+            Earlier { was_disturbed: was_disturbed || began, has_started }
         };
-        if let Some(starting) = Starting::read(store, (machine, now), &self.budgets, was_disturbed) {
+        if let Some(starting) = Starting::read(store, (machine, now), &self.budgets, earlier) {
             self.starting = Some(starting);
         }
     }

@@ -33,14 +33,23 @@ pub(crate) struct Starting {
     pub(crate) budget: StartUnderBudget,
 }
 
+/// What is known of a host that starts an instruction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Earlier {
+    /// True if it is not available since an earlier start.
+    pub(crate) was_disturbed: bool,
+    /// True if this machine started an earlier instruction and has done nothing since.
+    pub(crate) has_started: bool,
+}
+
 impl Starting {
-    /// Returns what the store says before a start is committed; `None` if nothing is to be started. `was_disturbed` says
-    /// whether the host is known to be disturbed when it starts an instruction.
+    /// Returns what the store says before a start is committed; `None` if nothing is to be started. `earlier` says what
+    /// is known of the host when it starts an instruction.
     pub(crate) fn read(
         store: &Store,
         (machine, now): (&Machine, u64),
         budgets: &BudgetLaws,
-        was_disturbed: impl FnOnce(InstructionOrder) -> bool,
+        earlier: impl FnOnce(InstructionOrder) -> Earlier,
     ) -> Option<Self> {
         let host = &machine.host;
         let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())];
@@ -70,9 +79,10 @@ impl Starting {
         }
         let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
         let is_new = store.entry(&provisioned.to_string()).is_none();
-        // What was on a machine that was installed again is gone, and others miss it.
-        let is_installed_again = machine.truth.applies == 0 && !is_new;
-        let was_disturbed = was_disturbed(order) || machine.truth.proven.is_none();
+        // What was on a machine that was installed again is gone, and others miss it, until it starts.
+        let earlier = earlier(order);
+        let is_installed_again = machine.truth.applies == 0 && !is_new && !earlier.has_started;
+        let was_disturbed = earlier.was_disturbed || machine.truth.proven.is_none();
         let needs_nothing = is_new || was_disturbed && !is_installed_again;
         let budget = budgets.expect(store, order);
         let host = host.clone();

@@ -11,7 +11,7 @@ use crate::observed::{FoundIncidents, Moment, SharedFleet};
 use planning::incidents::{IncidentTimes, Notice, Situation};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// Time between two looks at the fleet.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -22,11 +22,12 @@ pub(crate) const STALE_AFTER: Duration = Duration::from_secs(30);
 pub(crate) async fn find(fleet: Arc<SharedFleet>, kept: Arc<KeptIncidents>, times: IncidentTimes) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut moments = fleet.follow_moments();
+    let (mut moments, began) = (fleet.follow_moments(), Instant::now());
     loop {
         ticks.tick().await;
         let moment = fleet.moment();
-        if moment.revision == 0 && fleet.problem().is_none() {
+        let is_known = moment.fresh_at.is_some() || fleet.problem().is_some();
+        if !is_known && began.elapsed() < STALE_AFTER {
             // Nothing is known yet, not even that the store is away. As soon as other views answer, this one does.
             let _ = timeout(INTERVAL, moments.changed()).await;
             ticks.reset_immediately();
