@@ -36,7 +36,7 @@ struct Failing {
     kind: FailureKind,
 }
 
-/// What the laws about failures know.
+/// State of the laws about failures.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BudgetLaws {
     /// The hosts that started in a rollout and were not proven since.

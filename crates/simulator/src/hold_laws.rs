@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The time of the simulation at the beginning, in seconds of the wall clock.
 const BEGAN: i64 = 1_700_000_000;
 
-/// What the law about `hold` knows.
+/// State of the law about `hold`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HoldLaws {
     /// How long the machines that started keep their claims, in milliseconds.
@@ -57,7 +57,7 @@ impl HoldLaws {
         let was_holding = self.holding.remove(host);
         let Some((number, machine)) = by else { return Ok(()) };
         let until = self.until.remove(&number);
-        // Whoever fails gives its claims back, and counts.
+        // A host that fails releases its claims, and counts as failed.
         match until.filter(|until| was_holding && now < *until && machine.truth.fails == 0) {
             Some(until) => {
                 let early = until - now;

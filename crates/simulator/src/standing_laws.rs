@@ -1,5 +1,5 @@
-//! The laws about rollouts that stand (R6 and R7): when every host of the open stages is through, the next stage opens,
-//! or the rollout ends, in time. A host that is not through waits for something, and `waiting_laws` has that.
+//! The laws about stalled rollouts (R6 and R7): when every host of the open stages is through, the next stage opens or the
+//! rollout ends in time. The laws about hosts that are not through are in `waiting_laws`.
 
 use crate::current::{Current, stage_number};
 use crate::violation::{Violation, broken};
@@ -35,7 +35,7 @@ struct Stalled {
     within: u64,
 }
 
-/// What the laws about rollouts that stand know.
+/// State of the laws about stalled rollouts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StandingLaws {
     stalled: Lasting<(), Stalled>,

@@ -1,5 +1,4 @@
-//! What the laws about limits must know before a start is committed: what the store says then, and whether the host needs
-//! claims.
+//! The state of the store before a start is committed, for the laws about limits, and whether the host needs claims.
 
 use crate::budget_laws::{BudgetLaws, StartUnderBudget};
 use crate::machine::Machine;
@@ -14,14 +13,14 @@ use schema::order::InstructionOrder;
 use schema::records::{RolloutPolicy, RosterEntry};
 use std::collections::BTreeSet;
 
-/// What the store says when a start reaches it.
+/// The state of the store when a start reaches it.
 #[derive(Debug, Clone)]
 pub(crate) struct Starting {
     pub(crate) host: HostName,
     pub(crate) order: InstructionOrder,
     /// The limits of the rollout that count the host, and how many hosts of each may be unavailable.
     pub(crate) limits: Vec<(Limit, u32)>,
-    /// Those that go on counting a host that gave up.
+    /// The limits that go on counting a host that gave up.
     pub(crate) keeps: BTreeSet<Limit>,
     /// True if a policy governs the rollout, and its record is missing or refuses every start.
     pub(crate) is_forbidden: bool,
@@ -33,10 +32,10 @@ pub(crate) struct Starting {
     pub(crate) budget: StartUnderBudget,
 }
 
-/// What is known of a host that starts an instruction.
+/// State of a host before it starts an instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Earlier {
-    /// True if it is not available since an earlier start.
+    /// True if the host has been unavailable since an earlier start.
     pub(crate) was_disturbed: bool,
     /// True if this machine started an earlier instruction and has done nothing since.
     pub(crate) has_started: bool,
@@ -79,7 +78,7 @@ impl Starting {
         }
         let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
         let is_new = store.entry(&provisioned.to_string()).is_none();
-        // What was on a machine that was installed again is gone, and others miss it, until it starts.
+        // The services of a reinstalled machine are missing, so it needs claims for its first start.
         let earlier = earlier(order);
         let is_installed_again = machine.truth.applies == 0 && !is_new && !earlier.has_started;
         let was_disturbed = earlier.was_disturbed || machine.truth.proven.is_none();

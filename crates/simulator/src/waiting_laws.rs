@@ -8,18 +8,19 @@ use schema::limit::Limit;
 use schema::names::HostName;
 use std::collections::BTreeMap;
 
-/// Time within which a host starts that nothing keeps from starting, in milliseconds: a validation that runs ends, what
-/// is read at intervals is read, and a request that is lost is repeated.
+/// Time in milliseconds within which a host starts if it has no obstacle. It covers a running validation, the interval
+/// between two reads, and the repetition of a lost request.
 const STARTS_WITHIN: u64 = 240_000;
-/// The same while others come first. Whoever does not use its turn is passed over after a minute, four hosts at most
-/// one after the other.
+/// The same time if other hosts come first. A host that does not use its turn is passed over after a minute. At most four
+/// hosts are passed over one after the other.
 const STARTS_LATER_WITHIN: u64 = STARTS_WITHIN + 6 * 60_000;
 /// Time after its opening in which hosts do not use a window at once, in seconds.
 const WINDOW_SPREAD: i64 = 60;
-/// Time within which somebody does what any of several hosts may do: write the record, halt, look after a lost host.
+/// Time in milliseconds within which one of several hosts does a shared task: it writes the record, halts the rollout, or
+/// ends the claims of a lost host.
 pub(crate) const DONE_WITHIN: u64 = 240_000;
 
-/// What an agent says of itself.
+/// State of an agent, as the agent reports it.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentView {
     pub(crate) host: HostName,
@@ -37,7 +38,7 @@ pub(crate) struct AgentView {
     pub(crate) needs_claims: bool,
 }
 
-/// Since when something has been the same, by whom it is about.
+/// Values by key, each with the time since which it has not changed.
 #[derive(Debug, Clone)]
 pub(crate) struct Lasting<K, T>(BTreeMap<K, (T, u64)>);
 
@@ -66,11 +67,11 @@ impl<K: Ord + Clone, T: PartialEq> Lasting<K, T> {
     }
 }
 
-/// Nothing keeps a host from starting.
+/// State of a host without an obstacle.
 #[derive(Debug, Clone, PartialEq)]
 struct Free {
     process: u64,
-    /// Who holds the other claims of its limits.
+    /// Holders of the other claims of its limits.
     holders: Vec<(u32, HostName)>,
     is_first: bool,
 }
@@ -85,7 +86,7 @@ struct Vanished {
     lost_after: u64,
 }
 
-/// What the laws about hosts that wait know.
+/// State of the laws about waiting hosts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WaitingLaws {
     free: Lasting<HostName, Free>,
@@ -165,7 +166,8 @@ fn is_held_by_limits_alone(current: &Current, host: &HostName) -> bool {
         || current.is_over_budget();
     let is_kept = current.record.as_ref().is_some_and(|(record, _)| {
         let stage = stage_number(record, host, &member.roster);
-        // Who started before its stage was open, because it was not available, and was installed again, waits for it.
+        // A host may start before its stage is open if it is unavailable. If it is installed again after that, it waits
+        // for the stage.
         let is_open = stage <= current.open || current.has_ended;
         // Hosts that wait for a window start over half a minute.
         let is_in_window = [wall, wall - WINDOW_SPREAD].iter().all(|at| is_in_window(record, *at));

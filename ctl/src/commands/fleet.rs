@@ -46,10 +46,10 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     let mut fleet = Fleet::empty();
     let add = |key: &str, found: FoundEntry<'_>| {
         fleet.add(key, found.value());
-        // A key that was written once may be a copy, as those of a store that was exported.
-        let is_report_again = found.version() > 1;
+        // A report that was written only once may be a copy from an exported store, and copies have no order.
+        let is_rewritten = found.version() > 1;
         if let Ok(Key::Report(host)) = Key::parse(key)
-            && is_report_again
+            && is_rewritten
         {
             fleet.note_report_revision(&host, found.mod_revision());
         }
