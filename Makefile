@@ -13,7 +13,6 @@ check-format: ## is the code formatted?
 
 check-lints: ## clippy, with warnings denied
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo clippy --workspace --quiet -- -D warnings
 	cargo clippy -p solo-etcd --no-default-features --lib --quiet -- -D warnings
 
 check-scripts: ## shellcheck

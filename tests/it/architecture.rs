@@ -38,7 +38,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ),
         ("ctl", &["schema", "catalog", "planning", "etcd-session", "archive", "solo-etcd"]),
         ("hiera-bridge", &["schema", "catalog"]),
-        ("tests", &["schema", "catalog", "planning", "etcd-session", "archive", "simulator"]),
+        ("tests", &["schema", "catalog", "planning", "etcd-session", "archive", "simulator", "solo-etcd"]),
     ]);
     // What the tests of a crate use as well.
     let in_tests = BTreeMap::from([("etcd-session", "solo-etcd")]);
@@ -78,6 +78,26 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
             assert!(!is_pure || pure.contains(&to) || permitted.contains(&to), "{name} must not use {to}");
         }
     }
+}
+
+#[test]
+fn tests_need_no_feature_that_the_build_of_the_workspace_lacks() {
+    let features = |edges: &str| -> BTreeSet<String> {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--workspace", "--offline", "--prefix", "none", "--format", "{p} {f}", "--edges"])
+            .arg(edges)
+            .current_dir(repository())
+            .output()
+            .expect("cargo tree");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.lines().map(|line| line.trim_end_matches(" (*)").trim_end().to_owned()).collect()
+    };
+    let built = features("normal,build");
+    let tested = features("normal,build,dev");
+    assert!(built.len() > 200, "{built:?}");
+    let missing: Vec<&String> = tested.difference(&built).collect();
+    assert!(missing.is_empty(), "add these features to tests/Cargo.toml, or everything is compiled twice: {missing:?}");
 }
 
 #[test]
