@@ -2,10 +2,11 @@
 //! `commands`. Names are taken as plain text and each verb checks its own, so that an error message
 //! states the rule and shows the given name escaped.
 
-use crate::commands::{CatalogVerb, ConfigVerb, ControlVerb, StateVerb, UpdateVerb, Verb};
+use crate::commands::call::Call;
+use crate::commands::verbs;
 use crate::help::with_help;
 use crate::options::GlobalOptions;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 
@@ -18,13 +19,20 @@ use std::mem::ManuallyDrop;
     version,
     max_term_width = 100,
     subcommand_value_name = "VERB",
-    subcommand_help_heading = "Verbs"
+    subcommand_help_heading = "Verbs",
+    subcommand_required = true,
+    arg_required_else_help = true
 )]
-pub(crate) struct Cli {
+struct WithoutVerbs {
     #[command(flatten)]
+    global: GlobalOptions,
+}
+
+/// A command line.
+#[derive(Debug)]
+pub(crate) struct Cli {
     pub(crate) global: GlobalOptions,
-    #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: Box<dyn Call>,
 }
 
 /// Parses the command line with the definition of its verb alone, and with the whole definition if
@@ -34,7 +42,7 @@ pub(crate) struct Cli {
 /// is no verb and no option. Definitions are not freed, because the process ends soon. Only the whole
 /// definition has the texts of help.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    if let Some(verb) = arguments.iter().skip(1).find_map(|word| verb_of(word.to_str()?)) {
+    if let Some(verb) = arguments.iter().skip(1).find_map(|word| verbs::define(word.to_str()?)) {
         let options = GlobalOptions::augment_args(clap::Command::new("orchestrate"));
         let mut of_verb = ManuallyDrop::new(options.subcommand(verb));
         if let Ok(cli) = read(&mut of_verb, &arguments) {
@@ -46,7 +54,12 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 /// Returns the whole definition, with the texts of help.
 pub(crate) fn definition() -> clap::Command {
-    with_help(Cli::command())
+    with_help(without_help(), &verbs::specs())
+}
+
+/// Returns the whole definition.
+pub(crate) fn without_help() -> clap::Command {
+    verbs::define_all(WithoutVerbs::command())
 }
 
 /// True if the arguments ask for JSON, also if they are wrong otherwise.
@@ -57,22 +70,9 @@ pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
         || words.windows(2).any(|two| ["-o", "--output"].contains(&two[0].as_ref()) && two[1] == "json")
 }
 
-/// Returns the definition of a verb. Building it needs only the definitions of its group.
-fn verb_of(word: &str) -> Option<clap::Command> {
-    fn find_in<V: Subcommand>(word: &str) -> Option<clap::Command> {
-        let group = || ManuallyDrop::new(V::augment_subcommands(clap::Command::new("orchestrate")));
-        V::has_subcommand(word).then(|| group().find_subcommand(word).cloned())?
-    }
-    find_in::<UpdateVerb>(word)
-        .or_else(|| find_in::<ControlVerb>(word))
-        .or_else(|| find_in::<StateVerb>(word))
-        .or_else(|| find_in::<CatalogVerb>(word))
-        .or_else(|| find_in::<ConfigVerb>(word))
-        .or_else(|| find_in::<Verb>(word))
-}
-
 fn read(definition: &mut clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    definition.try_get_matches_from_mut(arguments).and_then(|found| Cli::from_arg_matches(&found))
+    let found = definition.try_get_matches_from_mut(arguments)?;
+    Ok(Cli { global: GlobalOptions::from_arg_matches(&found)?, verb: verbs::read(&found)? })
 }
 
 #[cfg(test)]
@@ -82,12 +82,13 @@ mod tests {
 
     /// Parses with the whole definition.
     fn whole(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(line.split_whitespace())
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        read(&mut without_help(), &arguments)
     }
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        without_help().debug_assert();
     }
 
     #[test]
@@ -159,7 +160,7 @@ mod tests {
     fn a_word_that_is_also_a_verb_is_read_for_what_it_is() {
         let parse = |line: &str| parse(line.split_whitespace().map(OsString::from).collect());
         let cli = parse("orchestrate --namespace ping current_version --timeout 3s").unwrap();
-        assert!(matches!(cli.verb, Verb::Update(UpdateVerb::CurrentVersion)), "{:?}", cli.verb);
+        assert_eq!(format!("{:?}", cli.verb), "StoreCall(CurrentVersion)");
         assert_eq!(
             (cli.global.namespace.as_deref(), cli.global.timeout.as_deref()),
             (Some("ping"), Some("3s"))

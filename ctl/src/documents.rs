@@ -1,29 +1,11 @@
 //! Tests that the manual is complete: it documents all verbs, options, exit codes and environment
 //! variables, and no verbs, exit codes or variables that do not exist.
 
+use crate::commands::verb::{Group, Spec};
 use crate::exit::Exit;
-use crate::help::document::{DOCUMENT, groups};
+use crate::help::document::{DOCUMENT, Section, exit_codes, groups, section_of};
 use crate::settings::VARIABLES;
 use std::collections::BTreeSet;
-
-/// Returns every verb, with its sub-verb if it has any, as in a command line.
-fn verbs() -> BTreeSet<String> {
-    let root = crate::cli::definition();
-    let mut verbs = BTreeSet::new();
-    for verb in root.get_subcommands() {
-        if !verb.is_subcommand_required_set() {
-            verbs.insert(verb.get_name().to_owned());
-        }
-        verbs.extend(verb.get_subcommands().map(|sub| format!("{} {}", verb.get_name(), sub.get_name())));
-    }
-    verbs
-}
-
-/// Returns the verbs in the headings, `### verb ARGUMENTS`.
-fn documented_verbs() -> BTreeSet<String> {
-    let sections = groups().into_iter().flat_map(|group| group.verbs);
-    sections.map(|section| section.verb().to_owned()).collect()
-}
 
 /// Returns the first cells of the table rows under a heading, without back quotes.
 fn first_cells(heading: &str) -> BTreeSet<String> {
@@ -35,7 +17,23 @@ fn first_cells(heading: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_verb_is_documented_and_no_other() {
-    assert_eq!(documented_verbs(), verbs());
+    let documented = groups().into_iter().map(|group| (group.heading, group.verbs));
+    let documented: Vec<(&str, BTreeSet<&str>)> =
+        documented.map(|(heading, verbs)| (heading, verbs.iter().map(Section::verb).collect())).collect();
+    let of_group =
+        |group| crate::verbs().into_iter().filter(move |spec| spec.group == group).map(|spec| spec.name);
+    let expected = Group::ALL.map(|group| (group.heading(), of_group(group).collect()));
+    assert_eq!(documented, expected);
+}
+
+#[test]
+fn every_exit_code_of_a_verb_is_in_its_manual_and_no_other() {
+    for Spec { name, exits, .. } in crate::verbs() {
+        let section = section_of(name).unwrap_or_else(|| panic!("{name}"));
+        let listed = exit_codes(&section, exits).into_iter().filter_map(|(code, _)| code.parse::<u8>().ok());
+        let listed: BTreeSet<u8> = listed.filter(|code| ![0, 2, 64].contains(code)).collect();
+        assert_eq!(listed, exits.iter().map(|exit| exit.code()).collect(), "{name}");
+    }
 }
 
 #[test]

@@ -19,10 +19,12 @@ mod past;
 mod seen_stores;
 mod settings;
 
+pub use commands::verb::{About, Example, Group, Past, Spec};
 pub use exit::Exit;
 
-use clap::CommandFactory;
 use cli::Cli;
+use commands::verb::Program;
+use commands::verbs::specs;
 use exit::Failure;
 use output::Output;
 use settings::Settings;
@@ -33,7 +35,7 @@ use std::ffi::OsString;
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
     let arguments: Vec<OsString> = arguments.collect();
     if environment(completion::VARIABLE).is_some()
-        && let Some(exit) = completion::answer(&arguments, Cli::command, &environment)
+        && let Some(exit) = completion::answer(&arguments, cli::without_help, &environment)
     {
         return exit;
     }
@@ -48,14 +50,16 @@ pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str)
 
 fn answer(cli: Cli, environment: impl Fn(&str) -> Option<String>) -> Result<Exit, Failure> {
     let settings = Settings::resolve(&cli.global, environment)?;
-    run_verb(cli.verb, &settings).map_err(|failure| hint::add(failure, &settings))
+    let mut output = Output::new(settings.format);
+    let program = Program { settings: &settings, definition: cli::definition, specs };
+    let exit = cli.verb.run(&program, &mut output).map_err(|failure| hint::add(failure, &settings))?;
+    output.flush().map_err(|failure| hint::add(failure, &settings))?;
+    Ok(exit)
 }
 
-fn run_verb(verb: commands::Verb, settings: &Settings) -> Result<Exit, Failure> {
-    let mut output = Output::new(settings.format);
-    let exit = commands::run(verb, cli::definition, settings, &mut output)?;
-    output.flush()?;
-    Ok(exit)
+/// Returns what is known of every verb, in the order of help.
+pub fn verbs() -> Vec<&'static Spec> {
+    specs()
 }
 
 #[cfg(test)]

@@ -20,16 +20,28 @@ const FILE: &str = "seen_stores";
 /// Largest number of remembered stores; more than anybody asks from one host.
 const STORES_MAX: usize = 8;
 
-/// Whose words an answer about the fleet depends on.
+/// What an answer is about, and so what a store must be that gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
-    /// Those of operators. What they wrote stays true while the store accepts no writes.
+pub enum About {
+    /// What operators said. It stays true while the store accepts no writes.
     Operators,
-    /// Those of hosts, which cannot say what happens to them while the store accepts no writes.
+    /// What hosts say. They cannot say what happens to them while the store accepts no writes.
     Hosts,
+    /// What hosts say; the verb checks the store in its own requests, which saves one.
+    SelfChecked,
+    /// Not the fleet, so the store is not checked: the verb writes, or asks about the store or this host, or is
+    /// one of the original tool that must not fail for this reason.
+    Other,
 }
 
-/// Returns the answer to a question about the fleet, or a failure if its store is known to have
+impl About {
+    /// True if the answer is about the fleet: then a store that went back cannot give it.
+    pub fn is_fleet(self) -> bool {
+        self != Self::Other
+    }
+}
+
+/// Returns the answer to a question, or a failure if it is about the fleet and its store is known to have
 /// gone back. If it depends on what hosts say, and the store raised an alarm, it cannot be told.
 ///
 /// The store's identity and its alarms are read concurrently with the question, so they take no extra time.
@@ -39,11 +51,17 @@ pub(crate) async fn answer(
     about: About,
     question: impl Future<Output = Result<Exit, Failure>>,
 ) -> Result<Exit, Failure> {
+    let depends_on_alarms = match about {
+        About::Hosts => true,
+        About::Operators => false,
+        About::SelfChecked | About::Other => return question.await,
+    };
     let trust = async {
         let identity = async { session.read_keys(&[Key::Store], deadline).await.ok() };
-        match about {
-            About::Operators => (identity.await, Ok(None)),
-            About::Hosts => tokio::join!(identity, alarms(settings, session, deadline)),
+        if depends_on_alarms {
+            tokio::join!(identity, alarms(settings, session, deadline))
+        } else {
+            (identity.await, Ok(None))
         }
     };
     let (mut question, mut trust) = (pin!(question), pin!(trust));

@@ -241,13 +241,11 @@ fn user(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
     use etcd_session::EndpointSource;
 
     fn resolve(arguments: &str, environment: &[(&str, &str)]) -> Result<Settings, Failure> {
-        let cli = crate::cli::Cli::parse_from(
-            ["orchestrate"].into_iter().chain(arguments.split_whitespace()).chain(["ping"]),
-        );
+        let words = ["orchestrate"].into_iter().chain(arguments.split_whitespace()).chain(["ping"]);
+        let cli = crate::cli::parse(words.map(Into::into).collect()).unwrap();
         Settings::resolve(&cli.global, |name| {
             assert!(VARIABLES.contains(&name), "{name} is not in the list of variables");
             environment.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())

@@ -97,7 +97,10 @@ fn tests_need_no_feature_that_the_build_of_the_workspace_lacks() {
     let tested = features("normal,build,dev");
     assert!(built.len() > 200, "{built:?}");
     let missing: Vec<&String> = tested.difference(&built).collect();
-    assert!(missing.is_empty(), "add these features to tests/Cargo.toml, or everything is compiled twice: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "add these features to tests/Cargo.toml, or everything is compiled twice: {missing:?}"
+    );
 }
 
 #[test]

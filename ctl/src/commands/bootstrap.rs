@@ -4,6 +4,7 @@
 
 use super::context::Store;
 use super::hosts::{RosterOptions, RosterPatch};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::{endpoints, local};
@@ -47,74 +48,85 @@ pub(crate) struct Bootstrap {
     replace: bool,
 }
 
-/// Writes the settings, and prints the commands that start the agent with them.
-pub(super) async fn bootstrap(
-    options: Bootstrap,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let roster = RosterPatch::parse(&options.roster)?;
-    let config = &store.settings.session;
-    if options.first && config.endpoints != endpoints::by_default() {
-        return Err(Failure::usage(anyhow!(
-            "--first needs the default endpoint on this machine, but another endpoint was given"
-        )));
-    }
-    // Every host may run a member of the fleet's store, or a proxy to it. So the default endpoint
-    // can be right, but it must be given explicitly.
-    if !options.first && !store.settings.endpoints_given {
-        return Err(Failure::usage(anyhow!(
-            "give the endpoints of the fleet's store, for example with --endpoints; use --first if the store is on this machine"
-        )));
-    }
-    let files = Files::of(&options.directory)?;
-    let earlier = files.existing_settings()?;
-    // Settings that exist keep their spelling: by it the agent finds the keys of an older one.
-    let spelled = match (&options.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
-        (None, Some(host)) => host.clone(),
-        (given, _) => store.settings.host(given.as_deref())?,
+impl Verb for Bootstrap {
+    const SPEC: Spec = Spec {
+        name: "bootstrap",
+        group: Group::Setup,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[
+            ("orchestrate bootstrap --first | sh", "the first host of a fleet, with the embedded store"),
+            ("orchestrate bootstrap --endpoints https://etcd1:2379 --role web | sh", "join a fleet"),
+        ],
     };
-    let host = spelled.to_lower();
-    let is_own = rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(host.as_str().as_bytes());
-    let password =
-        config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
-    let initial = Initial {
-        host: (!is_own).then_some(spelled),
-        role: roster.role,
-        group: roster.group,
-        labels: roster.labels,
-        store: store_settings(config, password.as_ref().map(|password| password.path.clone()))?,
-    };
-    let initial = match &earlier {
-        Some(earlier) => initial.over(earlier),
-        None => initial,
-    };
-    let text = format!(
-        "# Written by `orchestrate bootstrap`. Settings in files that sort after this one win.\n{}",
-        initial.to_toml()
-    );
-    let changed = files.ours.as_deref() != Some(&text) || password.as_ref().is_some_and(|p| p.changed);
-    if changed && earlier.is_some() && !options.replace {
-        return Err(Failure::refused(format!(
-            "{} has other content; --replace overwrites it",
-            files.fragment().display()
-        )));
-    }
-    let whole = files.check(&initial, &host, &text)?;
-    let found = inspect_store(&host, &whole, options.first, store).await?;
-    if changed {
-        files.make_directories()?;
-        password.iter().try_for_each(Password::write)?;
-        files.write(&text)?;
-        files.forget_password_of(earlier.as_ref(), password.as_ref());
-    }
-    print_result(&files, changed, &host, found, output);
-    if options.first && config.user.is_none() && config.tls.cert.is_none() {
-        output::note(
-            "every user of this machine can command this store, and so what its agent runs as root; docs/security.md says more",
+
+    /// Writes the settings, and prints the commands that start the agent with them.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let roster = RosterPatch::parse(&self.roster)?;
+        let config = &store.settings.session;
+        if self.first && config.endpoints != endpoints::by_default() {
+            return Err(Failure::usage(anyhow!(
+                "--first needs the default endpoint on this machine, but another endpoint was given"
+            )));
+        }
+        // Every host may run a member of the fleet's store, or a proxy to it. So the default endpoint
+        // can be right, but it must be given explicitly.
+        if !self.first && !store.settings.endpoints_given {
+            return Err(Failure::usage(anyhow!(
+                "give the endpoints of the fleet's store, for example with --endpoints; use --first if the store is on this machine"
+            )));
+        }
+        let files = Files::of(&self.directory)?;
+        let earlier = files.existing_settings()?;
+        // Settings that exist keep their spelling: by it the agent finds the keys of an older one.
+        let spelled = match (&self.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
+            (None, Some(host)) => host.clone(),
+            (given, _) => store.settings.host(given.as_deref())?,
+        };
+        let host = spelled.to_lower();
+        let is_own =
+            rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(host.as_str().as_bytes());
+        let password =
+            config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
+        let initial = Initial {
+            host: (!is_own).then_some(spelled),
+            role: roster.role,
+            group: roster.group,
+            labels: roster.labels,
+            store: store_settings(config, password.as_ref().map(|password| password.path.clone()))?,
+        };
+        let initial = match &earlier {
+            Some(earlier) => initial.over(earlier),
+            None => initial,
+        };
+        let text = format!(
+            "# Written by `orchestrate bootstrap`. Settings in files that sort after this one win.\n{}",
+            initial.to_toml()
         );
+        let changed = files.ours.as_deref() != Some(&text) || password.as_ref().is_some_and(|p| p.changed);
+        if changed && earlier.is_some() && !self.replace {
+            return Err(Failure::refused(format!(
+                "{} has other content; --replace overwrites it",
+                files.fragment().display()
+            )));
+        }
+        let whole = files.check(&initial, &host, &text)?;
+        let found = inspect_store(&host, &whole, self.first, store).await?;
+        if changed {
+            files.make_directories()?;
+            password.iter().try_for_each(Password::write)?;
+            files.write(&text)?;
+            files.forget_password_of(earlier.as_ref(), password.as_ref());
+        }
+        print_result(&files, changed, &host, found, output);
+        if self.first && config.user.is_none() && config.tls.cert.is_none() {
+            output::note(
+                "every user of this machine can command this store, and so what its agent runs as root; docs/security.md says more",
+            );
+        }
+        Ok(Exit::Yes)
     }
-    Ok(Exit::Yes)
 }
 
 /// Prints the commands that come next, and notes what was done.

@@ -2,6 +2,7 @@
 
 use super::context::{Store, host_of};
 use super::fetched_bundle::{FetchFrom, ReportedFailure};
+use super::verb::{self, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -26,22 +27,39 @@ pub(crate) struct Bundle {
     from: FetchFrom,
 }
 
-/// Fetches the bundle of a host, or of another one that failed for the same cause.
-pub(super) async fn bundle(options: Bundle, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let host = &host_of(&options.host)?;
-    let bundle = ReportedFailure::read(host, store).await?.required_bundle(store).await?;
-    let object = options.from.find(bundle, store.settings)?;
-    let by = &object.bundle.host;
-    if by != host {
-        output::note(&format!("{by} failed for the same cause and uploaded the bundle"));
+impl Verb for Bundle {
+    const SPEC: Spec = Spec {
+        name: "bundle",
+        group: Group::Fleet,
+        about: verb::About::Operators,
+        past: Past::Answers,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[(
+            "orchestrate bundle web-7 --from file:///srv/bundles",
+            "fetch what web-7 kept of its failed attempt",
+        )],
+    };
+
+    /// Fetches the bundle of a host, or of another one that failed for the same cause.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = &host_of(&self.host)?;
+        let bundle = ReportedFailure::read(host, store).await?.required_bundle(store).await?;
+        let object = self.from.find(bundle, store.settings)?;
+        let by = &object.bundle.host;
+        if by != host {
+            output::note(&format!("{by} failed for the same cause and uploaded the bundle"));
+        }
+        let into = self.into.unwrap_or_else(|| PathBuf::from(format!("bundle-{host}")));
+        if into.exists() {
+            return Err(Failure::usage(anyhow!(
+                "{} exists; name a new directory with --into",
+                into.display()
+            )));
+        }
+        let about = object.unpack_into(&into)?;
+        show(&about, (&into, &object.bundle.link), output);
+        Ok(Exit::Yes)
     }
-    let into = options.into.unwrap_or_else(|| PathBuf::from(format!("bundle-{host}")));
-    if into.exists() {
-        return Err(Failure::usage(anyhow!("{} exists; name a new directory with --into", into.display())));
-    }
-    let about = object.unpack_into(&into)?;
-    show(&about, (&into, &object.bundle.link), output);
-    Ok(Exit::Yes)
 }
 
 fn show(about: &About, (into, link): (&Path, &BundleLink), output: &mut Output) {

@@ -1,10 +1,11 @@
 //! The claims of limits: `claims` lists which hosts are counted, and `claims release` releases them.
 
 use super::context::{Store, host_of};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use clap::{Args, Subcommand};
+use clap::Args;
 use planning::fleet::views::ClaimView;
 use schema::codec;
 use schema::keys::{Key, Prefix};
@@ -22,48 +23,28 @@ pub(crate) struct Claims {
     /// Only claims that no host has written since the store was accepted or first marked
     #[arg(long)]
     stale: bool,
-    #[command(subcommand)]
-    verb: Option<ClaimsVerb>,
 }
 
-/// Verbs of `claims`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClaimsVerb {
-    /// Release all claims of a host, so that it counts no longer: the host may still be unavailable
-    Release {
-        /// Host whose claims are released
-        #[arg(add = completion::hosts())]
-        host: String,
-        /// Reason, for others to read
-        #[arg(long)]
-        reason: String,
-    },
-}
+impl Verb for Claims {
+    const SPEC: Spec = Spec {
+        name: "claims",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[("orchestrate claims", "which hosts count against a limit, and since when")],
+    };
 
-impl Claims {
-    /// True if it lists claims.
-    pub(super) fn lists(&self) -> bool {
-        self.verb.is_none()
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let ranges = [Prefix::Claims, Prefix::Lives, Prefix::Claimed, Prefix::Lost];
+        let found = store.session.read_all(&[Key::Store], &ranges, None, store.deadline).await?;
+        let claims: Vec<ClaimView> =
+            ClaimView::all(&found).filter(|claim| claim.is_stale || !self.stale).collect();
+        output.answer(&json!({ "claims": claims, "revision": found.revision }), |o| {
+            o.table(ClaimView::HEADER, claims.iter().map(ClaimView::row));
+        });
+        Ok(Exit::of(claims.is_empty()))
     }
-}
-
-/// Runs `claims` or one of its verbs.
-pub(super) async fn claims(options: Claims, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    match options.verb {
-        None => list(options.stale, store, output).await,
-        Some(ClaimsVerb::Release { host, reason }) => release(&host_of(&host)?, &reason, store, output).await,
-    }
-}
-
-async fn list(only_stale: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let ranges = [Prefix::Claims, Prefix::Lives, Prefix::Claimed, Prefix::Lost];
-    let found = store.session.read_all(&[Key::Store], &ranges, None, store.deadline).await?;
-    let claims: Vec<ClaimView> =
-        ClaimView::all(&found).filter(|claim| claim.is_stale || !only_stale).collect();
-    output.answer(&json!({ "claims": claims, "revision": found.revision }), |o| {
-        o.table(ClaimView::HEADER, claims.iter().map(ClaimView::row));
-    });
-    Ok(Exit::of(claims.is_empty()))
 }
 
 /// Number of times that a release is tried if the claims change meanwhile.
@@ -107,33 +88,52 @@ pub(super) async fn release_all(
     )))
 }
 
-async fn release(
-    host: &HostName,
-    reason: &str,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    store.prepare_act();
-    let (found, held) = read(host, store).await?;
-    let claims = FoundClaims::read(host, &found);
-    let is_released = claims.claims.as_ref().is_some_and(|claims| claims.released && claims.ticket.is_none());
-    if held.is_empty() && (claims.revision == 0 || is_released) {
-        return Err(Failure::no(format!("host {host} holds no claim and does not wait for one")));
+/// Release all claims of a host, so that it counts no longer: the host may still be unavailable
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// Host whose claims are released
+    #[arg(add = completion::hosts())]
+    host: String,
+    /// Reason, for others to read
+    #[arg(long)]
+    reason: String,
+}
+
+impl Verb for Release {
+    const SPEC: Spec = Spec {
+        name: "claims release",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No],
+        examples: &[("orchestrate claims release web-7 --reason 'gone for good'", "let another host start")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = &host_of(&self.host)?;
+        store.prepare_act();
+        let (found, held) = read(host, store).await?;
+        let claims = FoundClaims::read(host, &found);
+        let is_released =
+            claims.claims.as_ref().is_some_and(|claims| claims.released && claims.ticket.is_none());
+        if held.is_empty() && (claims.revision == 0 || is_released) {
+            return Err(Failure::no(format!("host {host} holds no claim and does not wait for one")));
+        }
+        let act = store.act("claims release", Some(&self.reason)).await?;
+        let committed =
+            store.session.commit_act(&release_claims(host, true, &found, &act), &act, store.deadline).await?;
+        if !committed.applied {
+            return Err(Failure::cannot_tell(
+                "the claims changed during the command; nothing was written, repeat the command",
+            ));
+        }
+        let released: Vec<String> =
+            held.iter().map(|(limit, number)| format!("{limit} number {number}")).collect();
+        let what = if released.is_empty() { "its ticket".into() } else { released.join(", ") };
+        output::note(&format!("released: {what} of {host}"));
+        let list: Vec<Value> =
+            held.iter().map(|(limit, number)| json!({ "limit": limit.path(), "number": number })).collect();
+        output.answer(&json!({ "host": host, "released": list, "revision": committed.revision }), |_| {});
+        Ok(Exit::Yes)
     }
-    let act = store.act("claims release", Some(reason)).await?;
-    let committed =
-        store.session.commit_act(&release_claims(host, true, &found, &act), &act, store.deadline).await?;
-    if !committed.applied {
-        return Err(Failure::cannot_tell(
-            "the claims changed during the command; nothing was written, repeat the command",
-        ));
-    }
-    let released: Vec<String> =
-        held.iter().map(|(limit, number)| format!("{limit} number {number}")).collect();
-    let what = if released.is_empty() { "its ticket".into() } else { released.join(", ") };
-    output::note(&format!("released: {what} of {host}"));
-    let list: Vec<Value> =
-        held.iter().map(|(limit, number)| json!({ "limit": limit.path(), "number": number })).collect();
-    output.answer(&json!({ "host": host, "released": list, "revision": committed.revision }), |_| {});
-    Ok(Exit::Yes)
 }

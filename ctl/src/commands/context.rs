@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 
 /// Access to the store for one verb.
-pub(super) struct Store<'a> {
+pub(crate) struct Store<'a> {
     pub(super) settings: &'a Settings,
     pub(super) session: Session,
     /// Deadline of the whole command.

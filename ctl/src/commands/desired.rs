@@ -1,6 +1,7 @@
 //! The desired version: `current_version` and `pending_update`.
 
 use super::context::Store;
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::{look_after, script_start};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
@@ -58,32 +59,47 @@ pub(super) fn remember(snapshot: &KeySnapshot, store: &Store<'_>) {
     }
 }
 
-/// Prints the desired version. A configuration run must not abort on it: if the store is away, the
-/// last known version is printed with a warning.
-pub(super) async fn current_version(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let memory = LocalState::of(store.settings);
-    let read = store.session.read_keys(&[Key::CurrentVersion], store.deadline).await;
-    let revision = read.as_ref().ok().and_then(|p| p.get(&Key::CurrentVersion)).map(|e| e.mod_revision);
-    let (version, from_store) = match desired(&read, &memory) {
-        Desired::Known(version) => (Some(version), true),
-        Desired::NotSet if store.settings.flavour == Flavour::Etcd => {
-            return Err(Failure::no("/current_version is not set"));
-        }
-        Desired::NotSet => (None, true),
-        Desired::Unreadable => {
-            let version = memory.current_version();
-            output::warn(match version {
-                Some(_) => "the version printed is the last one known on this host",
-                None => "no version is known on this host",
-            });
-            (version, false)
-        }
+/// Print the desired version of the fleet
+#[derive(Debug, Args)]
+pub(crate) struct CurrentVersion;
+
+impl Verb for CurrentVersion {
+    const SPEC: Spec = Spec {
+        name: "current_version",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[("orchestrate current_version", "print the desired version")],
     };
-    let revision = revision.filter(|_| version.is_some());
-    output.answer(&json!({ "version": version, "revision": revision, "from_store": from_store }), |o| {
-        o.line(version.as_ref().map_or("None", Version::as_str));
-    });
-    Ok(Exit::Yes)
+
+    /// Prints the desired version. A configuration run must not abort on it: if the store is away, the
+    /// last known version is printed with a warning.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let memory = LocalState::of(store.settings);
+        let read = store.session.read_keys(&[Key::CurrentVersion], store.deadline).await;
+        let revision = read.as_ref().ok().and_then(|p| p.get(&Key::CurrentVersion)).map(|e| e.mod_revision);
+        let (version, from_store) = match desired(&read, &memory) {
+            Desired::Known(version) => (Some(version), true),
+            Desired::NotSet if store.settings.flavour == Flavour::Etcd => {
+                return Err(Failure::no("/current_version is not set"));
+            }
+            Desired::NotSet => (None, true),
+            Desired::Unreadable => {
+                let version = memory.current_version();
+                output::warn(match version {
+                    Some(_) => "the version printed is the last one known on this host",
+                    None => "no version is known on this host",
+                });
+                (version, false)
+            }
+        };
+        let revision = revision.filter(|_| version.is_some());
+        output.answer(&json!({ "version": version, "revision": revision, "from_store": from_store }), |o| {
+            o.line(version.as_ref().map_or("None", Version::as_str));
+        });
+        Ok(Exit::Yes)
+    }
 }
 
 /// The answers of `pending_update`, with their exit codes and texts.
@@ -134,80 +150,86 @@ pub(crate) struct PendingUpdate {
     peek: bool,
 }
 
-/// Prints whether this host is asked to run another version.
-pub(super) async fn pending_update(
-    options: PendingUpdate,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    // No agent can claim a host name that is not valid, so there is no claim to read.
-    let host = store.settings.host(None).ok();
-    let live = host.clone().map(Key::Live);
-    let mut keys = vec![Key::CurrentVersion, Key::Store];
-    keys.extend(live.clone());
-    keys.extend(host.clone().map(Key::Host));
-    let mut read = store.session.read_keys(&keys, store.deadline).await;
-    let has_brakes = read.as_ref().is_ok_and(has_brakes);
-    if let (true, Some(host), Ok(found)) = (has_brakes && !options.peek, &host, &read) {
-        script_start::join(host, found, store).await?;
-    }
-    if has_brakes {
-        keys.push(Key::RolloutPolicy);
-        read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
-    }
-    let held_back = read.as_ref().ok().and_then(|snapshot| frozen_by(host.as_ref(), snapshot));
-    let frozen_by = held_back.as_ref().map(ToString::to_string);
-    let held_back = held_back.map(|frozen| frozen.to_string());
-    let desired = desired(&read, &LocalState::of(store.settings));
-    // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
-    let (pending, installed) = match local::installed_version(store.settings) {
-        Ok(installed) => (Pending::of(&desired, &installed), Some(installed)),
-        Err(error) => {
-            output::warn(&format!("{}: {error}", store.settings.local_version_file.display()));
-            (Pending::NoClue, None)
+impl Verb for PendingUpdate {
+    const SPEC: Spec = Spec {
+        name: "pending_update",
+        group: Group::ThisHost,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[("orchestrate pending_update", "is this host to run another version?")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        // No agent can claim a host name that is not valid, so there is no claim to read.
+        let host = store.settings.host(None).ok();
+        let live = host.clone().map(Key::Live);
+        let mut keys = vec![Key::CurrentVersion, Key::Store];
+        keys.extend(live.clone());
+        keys.extend(host.clone().map(Key::Host));
+        let mut read = store.session.read_keys(&keys, store.deadline).await;
+        let has_brakes = read.as_ref().is_ok_and(has_brakes);
+        if let (true, Some(host), Ok(found)) = (has_brakes && !self.peek, &host, &read) {
+            script_start::join(host, found, store).await?;
         }
-    };
-    // Nobody may start while it is not known whether a freeze stands.
-    let pending = if has_brakes && read.is_err() { Pending::NoClue } else { pending };
-    let agent_drives = match (&read, &live) {
-        (Ok(snapshot), Some(live)) => driver(snapshot, live) == Some(Driver::Agent),
-        _ => false,
-    };
-    let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
-    let is_installed = installed.as_ref().is_some_and(|text| !text.is_empty());
-    let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
-    let held_back = held_back.filter(|_| starts && !options.peek);
-    let has_policy = read.as_ref().is_ok_and(|found| found.get(&Key::RolloutPolicy).is_some());
-    // The answer "yes" is the start of a script: it takes claims.
-    let claims = starts && !options.peek && !agent_drives && has_policy && held_back.is_none();
-    let held_back = match (claims, &host) {
-        (true, Some(host)) => script_start::claim(host, is_installed, store).await?,
-        // A host that has nothing to start looks after the others.
-        (false, Some(host)) if pending == Pending::No && !options.peek && has_policy => {
-            look_after::rollout(host, store).await;
-            held_back
+        if has_brakes {
+            keys.push(Key::RolloutPolicy);
+            read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
         }
-        _ => held_back,
-    };
-    let answer = json!({
-        "is_pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
-        "desired_version": version,
-        "installed": installed.filter(|text| !text.is_empty()),
-        "agent_drives": agent_drives,
-        "frozen_by": frozen_by,
-        "held_back_by": held_back,
-    });
-    output.answer(&answer, |o| match &held_back {
-        Some(why) => o.line(&format!("Held back: {why}")),
-        None => o.line(pending.text()),
-    });
-    if agent_drives && !options.peek {
-        // Any other exit code could make a script start the work that the agent does.
-        output::note("the agent on this host applies updates");
-        return Ok(Exit::CannotTell);
+        let held_back = read.as_ref().ok().and_then(|snapshot| frozen_by(host.as_ref(), snapshot));
+        let frozen_by = held_back.as_ref().map(ToString::to_string);
+        let held_back = held_back.map(|frozen| frozen.to_string());
+        let desired = desired(&read, &LocalState::of(store.settings));
+        // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
+        let (pending, installed) = match local::installed_version(store.settings) {
+            Ok(installed) => (Pending::of(&desired, &installed), Some(installed)),
+            Err(error) => {
+                output::warn(&format!("{}: {error}", store.settings.local_version_file.display()));
+                (Pending::NoClue, None)
+            }
+        };
+        // Nobody may start while it is not known whether a freeze stands.
+        let pending = if has_brakes && read.is_err() { Pending::NoClue } else { pending };
+        let agent_drives = match (&read, &live) {
+            (Ok(snapshot), Some(live)) => driver(snapshot, live) == Some(Driver::Agent),
+            _ => false,
+        };
+        let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
+        let is_installed = installed.as_ref().is_some_and(|text| !text.is_empty());
+        let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
+        let held_back = held_back.filter(|_| starts && !self.peek);
+        let has_policy = read.as_ref().is_ok_and(|found| found.get(&Key::RolloutPolicy).is_some());
+        // The answer "yes" is the start of a script: it takes claims.
+        let claims = starts && !self.peek && !agent_drives && has_policy && held_back.is_none();
+        let held_back = match (claims, &host) {
+            (true, Some(host)) => script_start::claim(host, is_installed, store).await?,
+            // A host that has nothing to start looks after the others.
+            (false, Some(host)) if pending == Pending::No && !self.peek && has_policy => {
+                look_after::rollout(host, store).await;
+                held_back
+            }
+            _ => held_back,
+        };
+        let answer = json!({
+            "is_pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
+            "desired_version": version,
+            "installed": installed.filter(|text| !text.is_empty()),
+            "agent_drives": agent_drives,
+            "frozen_by": frozen_by,
+            "held_back_by": held_back,
+        });
+        output.answer(&answer, |o| match &held_back {
+            Some(why) => o.line(&format!("Held back: {why}")),
+            None => o.line(pending.text()),
+        });
+        if agent_drives && !self.peek {
+            // Any other exit code could make a script start the work that the agent does.
+            output::note("the agent on this host applies updates");
+            return Ok(Exit::CannotTell);
+        }
+        // A script starts its work on the codes 0 and 3.
+        Ok(if held_back.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
     }
-    // A script starts its work on the codes 0 and 3.
-    Ok(if held_back.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
 }
 
 /// True if freezes or a rollout policy may stand in the store.

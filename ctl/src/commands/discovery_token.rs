@@ -1,6 +1,7 @@
 //! A token of an etcd discovery service: `new_discovery_token`.
 
 use super::context::Store;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use anyhow::Context;
@@ -14,22 +15,29 @@ pub(crate) struct NewDiscoveryToken {
     endpoint: Option<String>,
 }
 
-/// Gets a token from a discovery service; this does not use the store.
-pub(super) async fn new_discovery_token(
-    options: NewDiscoveryToken,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let Some(endpoint) = options.endpoint else {
-        return Err(Failure::cannot_tell(
-            "the public etcd discovery service no longer exists; use --endpoint URL",
-        ));
+impl Verb for NewDiscoveryToken {
+    const SPEC: Spec = Spec {
+        name: "new_discovery_token",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[],
     };
-    let asking = tokio::task::spawn_blocking(move || etcd_session::new_discovery_token(&endpoint));
-    let Ok(answer) = tokio::time::timeout(store.deadline.left(), asking).await else {
-        return Err(Failure::cannot_tell("the discovery service: no answer within the time-out"));
-    };
-    let token = answer.context("the discovery service")??;
-    output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
-    Ok(Exit::Yes)
+
+    /// Gets a token from a discovery service; this does not use the store.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Some(endpoint) = self.endpoint else {
+            return Err(Failure::cannot_tell(
+                "the public etcd discovery service no longer exists; use --endpoint URL",
+            ));
+        };
+        let asking = tokio::task::spawn_blocking(move || etcd_session::new_discovery_token(&endpoint));
+        let Ok(answer) = tokio::time::timeout(store.deadline.left(), asking).await else {
+            return Err(Failure::cannot_tell("the discovery service: no answer within the time-out"));
+        };
+        let token = answer.context("the discovery service")??;
+        output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
+        Ok(Exit::Yes)
+    }
 }

@@ -2,6 +2,7 @@
 //! access the store: only the store's root can create users, and this program need not know root's
 //! credentials.
 
+use super::verb::{About, Group, LocalVerb, Past, Program, Spec};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, shell_word};
@@ -53,47 +54,65 @@ pub(crate) struct Enroll {
     print_etcdctl: bool,
 }
 
-/// Prints the commands that create a user with its roles and grants, or that delete it.
-pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> Result<Exit, Failure> {
-    let Enroll { name, kind, services, may_roll_back, password_file, remove, print_etcdctl: _ } = options;
-    if remove {
-        output.raw(&removal(&name, kind)?);
-        return Ok(Exit::Yes);
-    }
-    let services: BTreeSet<ServiceName> =
-        services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
-    if kind != UserKind::Agent && !services.is_empty() {
-        return Err(Failure::usage(anyhow!("--service is of hosts: only an agent publishes services")));
-    }
-    if kind != UserKind::Agent && may_roll_back {
-        return Err(Failure::usage(anyhow!(
-            "--may-roll-back is for agents: operators may trigger any version"
-        )));
-    }
-    // The user is a host name, or has the syntax of a role name. Neither can contain a character
-    // that is special to a shell.
-    let (user, roles) = match kind {
-        UserKind::Agent => {
-            let host = HostName::folded(&name).map_err(Failure::usage)?;
-            let mut roles = vec![
-                (EVERY_AGENT.to_owned(), grants::every_agent()),
-                (own_role(&host), grants::agent(&host, &services)),
-            ];
-            if may_roll_back {
-                roles.push((ROLLS_BACK.to_owned(), grants::roll_back()));
-            }
-            // The user has the name in the host's certificate, where capitals matter.
-            (name, roles)
-        }
-        UserKind::Operator => {
-            (user_name(&name)?, vec![("orchestrate-operator".to_owned(), grants::operator())])
-        }
-        UserKind::Verifier => {
-            (user_name(&name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
-        }
+impl LocalVerb for Enroll {
+    const SPEC: Spec = Spec {
+        name: "enroll",
+        group: Group::Setup,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[
+            ("orchestrate enroll web-7 --print-etcdctl --service web", "the user of an agent"),
+            ("orchestrate enroll alice --print-etcdctl --as operator", "the user of a person"),
+            (
+                "orchestrate enroll web-7 --remove --print-etcdctl",
+                "takes the rights of a host away that left",
+            ),
+        ],
     };
-    output.raw(&script(&user, password_file.as_deref(), &roles, namespace));
-    Ok(Exit::Yes)
+
+    /// Prints the commands that create a user with its roles and grants, or that delete it.
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { name, kind, services, may_roll_back, password_file, remove, print_etcdctl: _ } = self;
+        if remove {
+            output.raw(&removal(&name, kind)?);
+            return Ok(Exit::Yes);
+        }
+        let services: BTreeSet<ServiceName> =
+            services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
+        if kind != UserKind::Agent && !services.is_empty() {
+            return Err(Failure::usage(anyhow!("--service is of hosts: only an agent publishes services")));
+        }
+        if kind != UserKind::Agent && may_roll_back {
+            return Err(Failure::usage(anyhow!(
+                "--may-roll-back is for agents: operators may trigger any version"
+            )));
+        }
+        // The user is a host name, or has the syntax of a role name. Neither can contain a character
+        // that is special to a shell.
+        let (user, roles) = match kind {
+            UserKind::Agent => {
+                let host = HostName::folded(&name).map_err(Failure::usage)?;
+                let mut roles = vec![
+                    (EVERY_AGENT.to_owned(), grants::every_agent()),
+                    (own_role(&host), grants::agent(&host, &services)),
+                ];
+                if may_roll_back {
+                    roles.push((ROLLS_BACK.to_owned(), grants::roll_back()));
+                }
+                // The user has the name in the host's certificate, where capitals matter.
+                (name, roles)
+            }
+            UserKind::Operator => {
+                (user_name(&name)?, vec![("orchestrate-operator".to_owned(), grants::operator())])
+            }
+            UserKind::Verifier => {
+                (user_name(&name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
+            }
+        };
+        output.raw(&script(&user, password_file.as_deref(), &roles, &program.settings.session.namespace));
+        Ok(Exit::Yes)
+    }
 }
 
 /// Returns the role that only the agent of this host has.

@@ -2,6 +2,7 @@
 
 use super::context::{Store, host_of, now};
 use super::past_moment::host_changes_since;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, Screen};
@@ -36,63 +37,71 @@ pub(crate) struct Events {
     follow: bool,
 }
 
-impl Events {
-    /// True if it goes on with what is done from now on.
-    pub(super) fn follows(&self) -> bool {
-        self.follow
-    }
-}
-
-/// Prints who did what, the newest last.
-pub(super) async fn events(
-    Events { host, since, follow }: Events,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let host = host.as_deref().map(host_of).transpose()?;
-    let since = since.as_deref().map(parse_duration).transpose();
-    let since = since.map_err(|error| Failure::usage(anyhow!(error).context("--since")))?;
-    let (mut keys, ranges) = event_reads();
-    let of_host = host.iter().flat_map(|host| [Key::Host(host.clone()), Key::Live(host.clone())]);
-    let of_host: Vec<Key> = of_host.collect();
-    keys.extend(of_host.iter().cloned());
-    let mut kept = BTreeMap::new();
-    let keep = |key: &str, found: FoundEntry<'_>| {
-        if tells_of_events(key, found.value()) {
-            kept.insert(key.to_owned(), found.to_entry());
-        }
+impl Verb for Events {
+    const SPEC: Spec = Spec {
+        name: "events",
+        group: Group::Fleet,
+        about: About::Operators,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate events --since 2h", "who did what in the last two hours"),
+            ("orchestrate events web-7", "what was done to web-7"),
+            ("orchestrate events --follow", "go on, and print what is done from now on"),
+        ],
     };
-    let mut found = store.session.read_each((&keys, &ranges), None, store.deadline, keep).await?;
-    found.entries.append(&mut kept);
-    let mut view = EventsView::read(&found);
-    let is_known = of_host.iter().any(|key| found.get(key).is_some());
-    drop(found);
-    if let Some(since) = since {
-        let since = now().before(since);
-        view.keep_since(since);
-        if let Some(question) = &store.settings.past {
-            let (changes, gaps) = host_changes_since(question, since)?;
-            gaps.iter().for_each(|gap| output::warn(gap));
-            view.add_changes(changes, gaps);
+
+    fn past(&self) -> Past {
+        if self.follow { Past::Waits } else { Self::SPEC.past }
+    }
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { host, since, follow } = self;
+        let host = host.as_deref().map(host_of).transpose()?;
+        let since = since.as_deref().map(parse_duration).transpose();
+        let since = since.map_err(|error| Failure::usage(anyhow!(error).context("--since")))?;
+        let (mut keys, ranges) = event_reads();
+        let of_host = host.iter().flat_map(|host| [Key::Host(host.clone()), Key::Live(host.clone())]);
+        let of_host: Vec<Key> = of_host.collect();
+        keys.extend(of_host.iter().cloned());
+        let mut kept = BTreeMap::new();
+        let keep = |key: &str, found: FoundEntry<'_>| {
+            if tells_of_events(key, found.value()) {
+                kept.insert(key.to_owned(), found.to_entry());
+            }
+        };
+        let mut found = store.session.read_each((&keys, &ranges), None, store.deadline, keep).await?;
+        found.entries.append(&mut kept);
+        let mut view = EventsView::read(&found);
+        let is_known = of_host.iter().any(|key| found.get(key).is_some());
+        drop(found);
+        if let Some(since) = since {
+            let since = now().before(since);
+            view.keep_since(since);
+            if let Some(question) = &store.settings.past {
+                let (changes, gaps) = host_changes_since(question, since)?;
+                gaps.iter().for_each(|gap| output::warn(gap));
+                view.add_changes(changes, gaps);
+            }
         }
-    }
-    if let Some(host) = &host {
-        view.keep_host(host);
-    }
-    if follow {
-        return print_on(&view, host.as_ref(), store, output).await;
-    }
-    if view.events.is_empty() {
-        // A misspelled name would be taken for one of a host to which nothing was done.
-        if let Some(host) = host.filter(|_| !is_known) {
-            return Err(Failure::no(format!(
-                "host {host} is not known: it is not on the roster, and there is no event about it"
-            )));
+        if let Some(host) = &host {
+            view.keep_host(host);
         }
-        output::note("no events");
+        if follow {
+            return print_on(&view, host.as_ref(), store, output).await;
+        }
+        if view.events.is_empty() {
+            // A misspelled name would be taken for one of a host to which nothing was done.
+            if let Some(host) = host.filter(|_| !is_known) {
+                return Err(Failure::no(format!(
+                    "host {host} is not known: it is not on the roster, and there is no event about it"
+                )));
+            }
+            output::note("no events");
+        }
+        output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
+        Ok(Exit::Yes)
     }
-    output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
-    Ok(Exit::Yes)
 }
 
 /// The ranges whose changes are followed. Of all that changes without an event, these say who did it and when.

@@ -11,6 +11,7 @@
 use super::context::{Store, version_of};
 use super::fleet;
 use super::running::{hosts_of, warn_of_skipped};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
@@ -159,43 +160,52 @@ pub(crate) struct GetFailures {
     group: bool,
 }
 
-/// Prints whether anything in the fleet failed.
-pub(super) async fn get_failures(
-    options: GetFailures,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let GetFailures { hosts, show_warnings: warnings, group } = options;
-    let found = Reader { store, revision: 0 }.failures(warnings).await?;
-    let first = store.settings.flavour == Flavour::Etcd;
-    if output.is_json() || group {
-        let failures = with_records(&found.failures, &found, store).await?;
-        let groups = group.then(|| FailureGroups::new(&failures));
-        if output.is_json() {
-            let warnings = with_records(&found.warnings, &found, store).await?;
-            let view = FailuresView { failures, warnings, groups, revision: found.revision };
-            output.answer(&view, |_| {});
-        } else if let Some(groups) = groups {
-            output.raw(groups.text(output::width()).as_str());
-            if warnings {
-                output::note_hosts("pending", found.warnings.iter().map(|p| p.host.as_str()));
+impl Verb for GetFailures {
+    const SPEC: Spec = Spec {
+        name: "get_failures",
+        group: Group::Original,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate get_failures --hosts", "name the failures"),
+            ("orchestrate get_failures --group", "print the causes, and how many hosts have each"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { hosts, show_warnings: warnings, group } = self;
+        let found = Reader { store, revision: 0 }.failures(warnings).await?;
+        let first = store.settings.flavour == Flavour::Etcd;
+        if output.is_json() || group {
+            let failures = with_records(&found.failures, &found, store).await?;
+            let groups = group.then(|| FailureGroups::new(&failures));
+            if output.is_json() {
+                let warnings = with_records(&found.warnings, &found, store).await?;
+                let view = FailuresView { failures, warnings, groups, revision: found.revision };
+                output.answer(&view, |_| {});
+            } else if let Some(groups) = groups {
+                output.raw(groups.text(output::width()).as_str());
+                if warnings {
+                    output::note_hosts("pending", found.warnings.iter().map(|p| p.host.as_str()));
+                }
             }
-        }
-    } else if hosts && !first {
-        found.print(warnings, output);
-    } else {
-        if hosts {
-            found.print_legacy(output);
+        } else if hosts && !first {
+            found.print(warnings, output);
         } else {
-            found.print_counts(output);
+            if hosts {
+                found.print_legacy(output);
+            } else {
+                found.print_counts(output);
+            }
+            found.note_rest(warnings);
         }
-        found.note_rest(warnings);
+        if hosts && !output.is_json() && !found.bundles.is_empty() {
+            let failures = with_records(&found.failures, &found, store).await?;
+            Failures::note_bundles(&FailureGroups::new(&failures));
+        }
+        Ok(found.exit(warnings))
     }
-    if hosts && !output.is_json() && !found.bundles.is_empty() {
-        let failures = with_records(&found.failures, &found, store).await?;
-        Failures::note_bundles(&FailureGroups::new(&failures));
-    }
-    Ok(found.exit(warnings))
 }
 
 /// Reads the counts, then the keys behind the counts that are not zero.
@@ -367,35 +377,43 @@ pub(crate) struct DebugTimeout {
     debug_hosts: bool,
 }
 
-/// Prints what may explain why a deployment took too long. It exits with 0 whenever it could read,
-/// even if there are failures.
-pub(super) async fn debug_timeout(
-    options: DebugTimeout,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let version = version_of(&options.version)?;
-    let found = Reader { store, revision: 0 }.failures(false).await?;
-    let prefix = Prefix::RunningVersion(version.clone());
-    let list = store.session.read_key_list(&prefix, Some(found.revision), store.deadline).await?;
-    let (hosts, skipped) = hosts_of(&list);
-    warn_of_skipped(skipped);
-    if output.is_json() {
-        let failures = with_records(&found.failures, &found, store).await?;
-        output.answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});
-        return Ok(Exit::Yes);
+impl Verb for DebugTimeout {
+    const SPEC: Spec = Spec {
+        name: "debug_timeout",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[],
+    };
+
+    /// Prints what may explain why a deployment took too long. It exits with 0 whenever it could read,
+    /// even if there are failures.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let version = version_of(&self.version)?;
+        let found = Reader { store, revision: 0 }.failures(false).await?;
+        let prefix = Prefix::RunningVersion(version.clone());
+        let list = store.session.read_key_list(&prefix, Some(found.revision), store.deadline).await?;
+        let (hosts, skipped) = hosts_of(&list);
+        warn_of_skipped(skipped);
+        if output.is_json() {
+            let failures = with_records(&found.failures, &found, store).await?;
+            output
+                .answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});
+            return Ok(Exit::Yes);
+        }
+        found.print(false, output);
+        if hosts.is_empty() {
+            output.line("No Hosts registered!");
+        } else {
+            output.line("Registered hosts in consul with key name Running_Versions are:");
+            hosts.iter().for_each(|host| output.line(&format!("   {host}")));
+        }
+        if self.debug_hosts {
+            print_tails(output)?;
+        }
+        Ok(Exit::Yes)
     }
-    found.print(false, output);
-    if hosts.is_empty() {
-        output.line("No Hosts registered!");
-    } else {
-        output.line("Registered hosts in consul with key name Running_Versions are:");
-        hosts.iter().for_each(|host| output.line(&format!("   {host}")));
-    }
-    if options.debug_hosts {
-        print_tails(output)?;
-    }
-    Ok(Exit::Yes)
 }
 
 fn print_tails(output: &mut Output) -> Result<(), Failure> {

@@ -1,8 +1,10 @@
 //! The list of the freezes that stand: `freezes`, and what other verbs note of it.
 
 use super::context::{Store, now};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use clap::Args;
 use planning::fleet::views::FreezeView;
 use planning::text::rfc3339;
 use schema::freeze::FreezeScope;
@@ -13,17 +15,32 @@ use schema::records::Freeze as FreezeRecord;
 use schema::time::EpochSeconds;
 use serde_json::json;
 
-/// Lists the freezes. Exits with 0 if there is none, with 1 if there are some.
-pub(super) async fn freezes(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
-    let freezes: Vec<FrozenBy> = FrozenBy::all(&found).collect();
-    let list: Vec<FreezeView> = freezes.iter().cloned().map(FreezeView).collect();
-    output.answer(&json!({ "freezes": list, "revision": found.revision }), |_| {});
-    if !output.is_json() {
-        print_table(&freezes, output);
+/// List the freezes
+#[derive(Debug, Args)]
+pub(crate) struct Freezes;
+
+impl Verb for Freezes {
+    const SPEC: Spec = Spec {
+        name: "freezes",
+        group: Group::Rollout,
+        about: About::Operators,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[("orchestrate freezes", "who froze what, and why")],
+    };
+
+    /// Lists the freezes. Exits with 0 if there is none, with 1 if there are some.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
+        let freezes: Vec<FrozenBy> = FrozenBy::all(&found).collect();
+        let list: Vec<FreezeView> = freezes.iter().cloned().map(FreezeView).collect();
+        output.answer(&json!({ "freezes": list, "revision": found.revision }), |_| {});
+        if !output.is_json() {
+            print_table(&freezes, output);
+        }
+        freezes.iter().for_each(note_overdue);
+        Ok(Exit::of(freezes.is_empty()))
     }
-    freezes.iter().for_each(note_overdue);
-    Ok(Exit::of(freezes.is_empty()))
 }
 
 fn print_table(freezes: &[FrozenBy], output: &mut Output) {

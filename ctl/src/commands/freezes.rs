@@ -4,6 +4,7 @@
 use super::context::{Store, host_of, now};
 use super::freeze_list::{ending_of, note_freezes};
 use super::identity;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -89,19 +90,36 @@ const REASON_MAX_BYTES: usize = 256;
 /// Time by which the lease of a freeze is longer than the freeze: that of the requests in between.
 const LEASE_MARGIN_SECONDS: i64 = 1;
 
-/// Writes a freeze.
-pub(super) async fn freeze(options: Freeze, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let scope = options.scope.scope()?;
-    let lasts = options.lasts.as_deref().map(parse_duration).transpose();
-    let lasts = lasts.map_err(|e| Failure::usage(anyhow!(e).context("--for")))?;
-    let seconds = lasts.map(|lasts| i64::try_from(lasts.as_millis().div_ceil(1000)).unwrap_or(i64::MAX));
-    if seconds.is_some_and(|seconds| seconds < 2) {
-        return Err(Failure::usage(anyhow!("--for: the shortest freeze is 2s")));
+impl Verb for Freeze {
+    const SPEC: Spec = Spec {
+        name: "freeze",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[
+            ("orchestrate freeze --hostname web-7 --reason 'disk is replaced'", "keep one host as it is"),
+            (
+                "orchestrate freeze --for 2h --reason 'release of the shop'",
+                "keep the whole fleet for 2 hours",
+            ),
+        ],
+    };
+
+    /// Writes a freeze.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let scope = self.scope.scope()?;
+        let lasts = self.lasts.as_deref().map(parse_duration).transpose();
+        let lasts = lasts.map_err(|e| Failure::usage(anyhow!(e).context("--for")))?;
+        let seconds = lasts.map(|lasts| i64::try_from(lasts.as_millis().div_ceil(1000)).unwrap_or(i64::MAX));
+        if seconds.is_some_and(|seconds| seconds < 2) {
+            return Err(Failure::usage(anyhow!("--for: the shortest freeze is 2s")));
+        }
+        if !self.force {
+            refuse_unknown(&scope, store).await?;
+        }
+        add("freeze", &scope, (seconds, self.reason), store, output).await
     }
-    if !options.force {
-        refuse_unknown(&scope, store).await?;
-    }
-    add("freeze", &scope, (seconds, options.reason), store, output).await
 }
 
 /// Refuses a role, a group or a host that the fleet does not have: it is probably misspelled, and a freeze of nothing
@@ -232,41 +250,48 @@ pub(super) fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
     ))
 }
 
-/// Removes a freeze. If there are several, one is removed by its id, or all of them together.
-pub(super) async fn unfreeze(
-    options: Unfreeze,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let scope = options.scope.scope()?;
-    let id = options.id.as_deref().map(Token::new).transpose().map_err(Failure::usage)?;
-    let found = read(&scope, store).await?;
-    let freezes: Vec<FrozenBy> =
-        FrozenBy::all(&found).filter(|frozen| id.is_none() || frozen.token == id).collect();
-    if freezes.is_empty() {
-        let which = id.map_or(String::new(), |id| format!(" by a freeze with the id {id}"));
-        let others = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
-        let others: Vec<FrozenBy> = FrozenBy::all(&others).collect();
-        others.iter().for_each(|frozen| {
-            output::note(&format!("{frozen}: `{}` ends that", ending_of(&frozen.scope)));
-        });
-        let own = if others.is_empty() { "" } else { "; other freezes stand" };
-        return Err(Failure::no(format!("{scope} is not frozen{which}{own}")));
-    }
-    if freezes.len() > 1 && !options.all {
-        for frozen in &freezes {
-            let id = frozen.token.as_ref().map_or("none", Token::as_str);
-            output::note(&format!("{frozen} (id {id})"));
+impl Verb for Unfreeze {
+    const SPEC: Spec = Spec {
+        name: "unfreeze",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[("orchestrate unfreeze --hostname web-7", "end the freeze of one host")],
+    };
+
+    /// Removes a freeze. If there are several, one is removed by its id, or all of them together.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let scope = self.scope.scope()?;
+        let id = self.id.as_deref().map(Token::new).transpose().map_err(Failure::usage)?;
+        let found = read(&scope, store).await?;
+        let freezes: Vec<FrozenBy> =
+            FrozenBy::all(&found).filter(|frozen| id.is_none() || frozen.token == id).collect();
+        if freezes.is_empty() {
+            let which = id.map_or(String::new(), |id| format!(" by a freeze with the id {id}"));
+            let others = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
+            let others: Vec<FrozenBy> = FrozenBy::all(&others).collect();
+            others.iter().for_each(|frozen| {
+                output::note(&format!("{frozen}: `{}` ends that", ending_of(&frozen.scope)));
+            });
+            let own = if others.is_empty() { "" } else { "; other freezes stand" };
+            return Err(Failure::no(format!("{scope} is not frozen{which}{own}")));
         }
-        return Err(Failure::refused(format!(
-            "{scope} is frozen {} times; name one by --id, or remove them by --all",
-            freezes.len()
-        )));
+        if freezes.len() > 1 && !self.all {
+            for frozen in &freezes {
+                let id = frozen.token.as_ref().map_or("none", Token::as_str);
+                output::note(&format!("{frozen} (id {id})"));
+            }
+            return Err(Failure::refused(format!(
+                "{scope} is frozen {} times; name one by --id, or remove them by --all",
+                freezes.len()
+            )));
+        }
+        if !self.force && freezes.iter().any(operator::is_of_accept) {
+            refuse_stale_claims(store).await?;
+        }
+        remove("unfreeze", &freezes, &found, store, output).await
     }
-    if !options.force && freezes.iter().any(operator::is_of_accept) {
-        refuse_stale_claims(store).await?;
-    }
-    remove("unfreeze", &freezes, &found, store, output).await
 }
 
 /// A host that has not written its claims since the store was accepted has not been seen since: nobody knows

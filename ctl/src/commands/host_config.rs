@@ -1,6 +1,7 @@
 //! The values that the original tool keeps for hosts: `manage_config` and the verbs around it.
 
 use super::context::{Store, host_of};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -225,48 +226,66 @@ impl Change {
     }
 }
 
-/// Writes or deletes a value.
-pub(super) async fn manage_config(
-    options: ManageConfig,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let ManageConfig { kind, scope, data, change } = options;
-    match data_of(&data).and_then(|data| Change::new(&kind, &scope, data, &change)) {
-        Ok(change) => change.commit("manage_config", store, output).await,
-        Err(wrong) => wrong.answer(output),
+impl Verb for ManageConfig {
+    const SPEC: Spec = Spec {
+        name: "manage_config",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { kind, scope, data, change } = self;
+        match data_of(&data).and_then(|data| Change::new(&kind, &scope, data, &change)) {
+            Ok(change) => change.commit("manage_config", store, output).await,
+            Err(wrong) => wrong.answer(output),
+        }
     }
 }
 
-/// Says whether scripts may run.
-pub(super) async fn enable_puppet(
-    options: EnablePuppet,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let EnablePuppet { value, scope, change } = options;
-    let key = ConfigName::enable_puppet();
-    let kind = ConfigKind::State.as_str();
-    match Change::new(kind, &scope, (key.as_str(), &value), &change) {
-        Ok(change) => change.commit("enable_puppet", store, output).await,
-        Err(wrong) => wrong.answer(output),
+impl Verb for EnablePuppet {
+    const SPEC: Spec = Spec {
+        name: "enable_puppet",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate enable_puppet False role -n web", "hold the scripts of a role")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { value, scope, change } = self;
+        let key = ConfigName::enable_puppet();
+        let kind = ConfigKind::State.as_str();
+        match Change::new(kind, &scope, (key.as_str(), &value), &change) {
+            Ok(change) => change.commit("enable_puppet", store, output).await,
+            Err(wrong) => wrong.answer(output),
+        }
     }
 }
 
-/// Writes or deletes a value.
-pub(super) async fn set_config(
-    options: SetConfig,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let SetConfig { data, change, config_type } = options;
-    let checked = data
-        .split_last()
-        .map(|(scope, data)| data_of(data).and_then(|data| Change::new(&config_type, scope, data, &change)));
-    match checked {
-        Some(Ok(change)) => change.commit("set_config", store, output).await,
-        Some(Err(wrong)) => wrong.answer(output),
-        None => Err(Failure::usage(anyhow!("no key is given"))),
+impl Verb for SetConfig {
+    const SPEC: Spec = Spec {
+        name: "set_config",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { data, change, config_type } = self;
+        let checked = data.split_last().map(|(scope, data)| {
+            data_of(data).and_then(|data| Change::new(&config_type, scope, data, &change))
+        });
+        match checked {
+            Some(Ok(change)) => change.commit("set_config", store, output).await,
+            Some(Err(wrong)) => wrong.answer(output),
+            None => Err(Failure::usage(anyhow!("no key is given"))),
+        }
     }
 }
 
@@ -281,88 +300,111 @@ pub(super) fn mapping(value: &impl serde::Serialize) -> Result<String, Failure> 
     serde_json::to_string(value).map_err(|error| anyhow!(error).into())
 }
 
-/// Prints the values that count for a host: of each key the narrowest.
-pub(super) async fn host_data(
-    options: HostData,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let kind = match kind_of(&options.kind) {
-        Ok(kind) => kind,
-        Err(wrong) => return wrong.answer(output),
+impl Verb for HostData {
+    const SPEC: Spec = Spec {
+        name: "host_data",
+        group: Group::Original,
+        about: About::Operators,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[],
     };
-    let host = store.settings.host(options.hostname.as_deref())?;
-    let ranges: Vec<Prefix> =
-        ConfigScope::of_host(&host).into_iter().map(|scope| Prefix::HostConfig(kind, scope)).collect();
-    let found = store.session.read_ranges(&ranges, store.deadline).await?;
-    let mut values: BTreeMap<String, (ConfigScope, &str)> = BTreeMap::new();
-    for range in &ranges {
-        let prefix = range.to_string();
-        for (key, entry) in found.entries.iter().filter(|(key, _)| key.starts_with(&prefix)) {
-            if let Ok(Key::HostConfig(_, scope, name)) = Key::parse(key) {
-                values.insert(name.to_string(), (scope, shown(key, &entry.value)?));
+
+    /// Prints the values that count for a host: of each key the narrowest.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let kind = match kind_of(&self.kind) {
+            Ok(kind) => kind,
+            Err(wrong) => return wrong.answer(output),
+        };
+        let host = store.settings.host(self.hostname.as_deref())?;
+        let ranges: Vec<Prefix> =
+            ConfigScope::of_host(&host).into_iter().map(|scope| Prefix::HostConfig(kind, scope)).collect();
+        let found = store.session.read_ranges(&ranges, store.deadline).await?;
+        let mut values: BTreeMap<String, (ConfigScope, &str)> = BTreeMap::new();
+        for range in &ranges {
+            let prefix = range.to_string();
+            for (key, entry) in found.entries.iter().filter(|(key, _)| key.starts_with(&prefix)) {
+                if let Ok(Key::HostConfig(_, scope, name)) = Key::parse(key) {
+                    values.insert(name.to_string(), (scope, shown(key, &entry.value)?));
+                }
             }
         }
+        let line = mapping(&values.iter().map(|(key, (_, value))| (key, value)).collect::<BTreeMap<_, _>>())?;
+        let list: Vec<Value> = values
+            .iter()
+            .map(|(key, (scope, value))| json!({ "key": key, "value": value, "scope": scope.path() }))
+            .collect();
+        let answer =
+            json!({ "host": host, "type": kind.as_str(), "values": list, "revision": found.revision });
+        output.answer(&answer, |o| o.line(&line));
+        Ok(Exit::Yes)
     }
-    let line = mapping(&values.iter().map(|(key, (_, value))| (key, value)).collect::<BTreeMap<_, _>>())?;
-    let list: Vec<Value> = values
-        .iter()
-        .map(|(key, (scope, value))| json!({ "key": key, "value": value, "scope": scope.path() }))
-        .collect();
-    let answer = json!({ "host": host, "type": kind.as_str(), "values": list, "revision": found.revision });
-    output.answer(&answer, |o| o.line(&line));
-    Ok(Exit::Yes)
 }
 
-/// Says by the exit code whether the scripts of a host may run. An operator holds them with `enable_puppet`;
-/// besides, a rolling upgrade does until it is the turn of the host.
-pub(super) async fn check_puppet(
-    options: CheckPuppet,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let host = store.settings.host(options.hostname.as_deref())?;
-    let paused = |scope| Key::HostConfig(ConfigKind::State, scope, ConfigName::enable_puppet());
-    let of_operators: Vec<Key> = ConfigScope::of_host(&host).into_iter().map(paused).collect();
-    let of_upgrade: Vec<Key> = ConfigScope::of_host(&host).into_iter().map(Key::EnablePuppet).collect();
-    let found =
-        store.session.read_keys(&[of_operators.clone(), of_upgrade.clone()].concat(), store.deadline).await?;
-    let held_by = [of_operators, of_upgrade].into_iter().find_map(|keys| {
-        let narrowest = keys.into_iter().rev().find_map(|key| found.get(&key).map(|entry| (key, entry)));
-        narrowest.filter(|(_, entry)| !enables(&entry.value)).map(|(key, _)| key.to_string())
-    });
-    let answer = json!({
-        "host": host,
-        "enabled": held_by.is_none(),
-        "disabled_by": held_by,
-        "revision": found.revision,
-    });
-    output.answer(&answer, |_| {});
-    let Some(key) = held_by else { return Ok(Exit::Yes) };
-    output::note(&format!("scripts of {host} may not run: {key}"));
-    Ok(Exit::Own(DISABLED))
+impl Verb for CheckPuppet {
+    const SPEC: Spec = Spec {
+        name: "check_puppet",
+        group: Group::Original,
+        about: About::Operators,
+        past: Past::Answers,
+        exits: &[Exit::Own(DISABLED)],
+        examples: &[("orchestrate check_puppet || exit 0", "at the start of a cron script")],
+    };
+
+    /// Says by the exit code whether the scripts of a host may run. An operator holds them with `enable_puppet`;
+    /// besides, a rolling upgrade does until it is the turn of the host.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = store.settings.host(self.hostname.as_deref())?;
+        let paused = |scope| Key::HostConfig(ConfigKind::State, scope, ConfigName::enable_puppet());
+        let of_operators: Vec<Key> = ConfigScope::of_host(&host).into_iter().map(paused).collect();
+        let of_upgrade: Vec<Key> = ConfigScope::of_host(&host).into_iter().map(Key::EnablePuppet).collect();
+        let found = store
+            .session
+            .read_keys(&[of_operators.clone(), of_upgrade.clone()].concat(), store.deadline)
+            .await?;
+        let held_by = [of_operators, of_upgrade].into_iter().find_map(|keys| {
+            let narrowest = keys.into_iter().rev().find_map(|key| found.get(&key).map(|entry| (key, entry)));
+            narrowest.filter(|(_, entry)| !enables(&entry.value)).map(|(key, _)| key.to_string())
+        });
+        let answer = json!({
+            "host": host,
+            "enabled": held_by.is_none(),
+            "disabled_by": held_by,
+            "revision": found.revision,
+        });
+        output.answer(&answer, |_| {});
+        let Some(key) = held_by else { return Ok(Exit::Yes) };
+        output::note(&format!("scripts of {host} may not run: {key}"));
+        Ok(Exit::Own(DISABLED))
+    }
 }
 
-/// Prints one value with its key.
-pub(super) async fn check_config(
-    options: CheckConfig,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let CheckConfig { config_key, scope, name, config_type } = options;
-    let checked = || -> Result<Key, Wrong> {
-        let kind = kind_of(&config_type)?;
-        Ok(Key::HostConfig(kind, scope_of(&scope, name.as_deref())?, name_of(&config_key)?))
+impl Verb for CheckConfig {
+    const SPEC: Spec = Spec {
+        name: "check_config",
+        group: Group::Original,
+        about: About::Operators,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[],
     };
-    let key = match checked() {
-        Ok(key) => key,
-        Err(wrong) => return wrong.answer(output),
-    };
-    let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-    let path = key.to_string();
-    let value = found.get(&key).map(|entry| shown(&path, &entry.value)).transpose()?;
-    let line: Map<String, Value> = value.map(|value| (path.clone(), json!(value))).into_iter().collect();
-    let line = mapping(&line)?;
-    output.answer(&json!({ "key": path, "value": value, "revision": found.revision }), |o| o.line(&line));
-    Ok(Exit::Yes)
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { config_key, scope, name, config_type } = self;
+        let checked = || -> Result<Key, Wrong> {
+            let kind = kind_of(&config_type)?;
+            Ok(Key::HostConfig(kind, scope_of(&scope, name.as_deref())?, name_of(&config_key)?))
+        };
+        let key = match checked() {
+            Ok(key) => key,
+            Err(wrong) => return wrong.answer(output),
+        };
+        let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+        let path = key.to_string();
+        let value = found.get(&key).map(|entry| shown(&path, &entry.value)).transpose()?;
+        let line: Map<String, Value> = value.map(|value| (path.clone(), json!(value))).into_iter().collect();
+        let line = mapping(&line)?;
+        output.answer(&json!({ "key": path, "value": value, "revision": found.revision }), |o| o.line(&line));
+        Ok(Exit::Yes)
+    }
 }

@@ -3,11 +3,12 @@
 use super::context::{Store, host_of, now};
 use super::fleet;
 use super::selection::{Selection, parse_label, refuse_unknown};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
 use etcd_session::StoreError;
 use planning::fleet::views::{HostOrder, HostsView};
 use schema::codec;
@@ -20,31 +21,33 @@ use schema::writes::operator;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Verbs of `hosts`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum HostsVerb {
-    /// List the hosts
-    List(List),
-    /// Add a host, or change its roster entry
-    Add {
-        /// Name of the host, for example web-9
-        #[arg(add = completion::hosts())]
-        host: String,
-        #[command(flatten)]
-        roster: RosterOptions,
-    },
-    /// Take a host out of the fleet, and delete everything that it wrote
-    Decommission {
-        /// Host that leaves the fleet
-        #[arg(add = completion::hosts())]
-        host: String,
-        /// Decommission the host even if its agent is alive
-        #[arg(long)]
-        force: bool,
-    },
+/// List the hosts of the fleet, add one, or take one out
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Hosts {
+    #[command(flatten)]
+    list: List,
 }
 
-/// Options of `hosts list`.
+impl Verb for Hosts {
+    const SPEC: Spec = Spec {
+        name: "hosts",
+        group: Group::Hosts,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[
+            ("orchestrate hosts", "all hosts: version, verdict and reason"),
+            ("orchestrate hosts --role web --sort verdict", "one role, the worst first"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        self.list.run(store, output).await
+    }
+}
+
+/// List the hosts
 #[derive(Debug, Default, Args)]
 pub(crate) struct List {
     /// Include decommissioned hosts
@@ -87,19 +90,6 @@ pub(crate) struct RosterOptions {
     /// A free label; may be given several times
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
-}
-
-/// Runs a verb of `hosts`.
-pub(super) async fn hosts(verb: HostsVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    match verb {
-        HostsVerb::List(options) => list(&options, store, output).await,
-        HostsVerb::Add { host, roster } => {
-            add(&host_of(&host)?, RosterPatch::parse(&roster)?, store, output).await
-        }
-        HostsVerb::Decommission { host, force } => {
-            decommission(&spelled(&host, store).await?, force, store, output).await
-        }
-    }
 }
 
 /// Changes to a roster entry. Values that are not given stay as they are.
@@ -147,47 +137,77 @@ fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntr
         .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
 }
 
-/// Lists the hosts of the fleet.
-async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let filter = options.selection.filter(options.verdicts.clone())?;
-    let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
-    fleet::print_warnings(&fleet);
-    refuse_unknown(&filter, &fleet)?;
-    fleet::find_obstacles(&mut fleet, revision, store).await?;
-    let mut view = HostsView::new(&fleet, options.all, revision);
-    let all = view.hosts.len();
-    view.keep(&filter);
-    view.sort(options.sort);
-    let width = output::width();
-    output.answer(&view, |output| output.raw(view.text(options.wide, width).as_str()));
-    if view.hosts.len() < all {
-        output::note(&format!("{} of {all} hosts", view.hosts.len()));
+impl Verb for List {
+    const SPEC: Spec = Spec {
+        name: "hosts list",
+        group: Group::Hosts,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::Refused],
+        examples: &[(
+            "orchestrate hosts list --verdict failed --verdict suspect",
+            "only hosts with a failure",
+        )],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let filter = self.selection.filter(self.verdicts)?;
+        let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
+        fleet::print_warnings(&fleet);
+        refuse_unknown(&filter, &fleet)?;
+        fleet::find_obstacles(&mut fleet, revision, store).await?;
+        let mut view = HostsView::new(&fleet, self.all, revision);
+        let all = view.hosts.len();
+        view.keep(&filter);
+        view.sort(self.sort);
+        let width = output::width();
+        output.answer(&view, |output| output.raw(view.text(self.wide, width).as_str()));
+        if view.hosts.len() < all {
+            output::note(&format!("{} of {all} hosts", view.hosts.len()));
+        }
+        Ok(Exit::Yes)
     }
-    Ok(Exit::Yes)
 }
 
-/// Adds a host, or changes its roster entry.
-async fn add(
-    host: &HostName,
-    patch: RosterPatch,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    store.prepare_act();
-    let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
-    let before = entry_of(&snapshot, host)?;
-    let entry = patch.apply_to(before.clone(), now());
-    let unchanged = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
-    let revision = match unchanged {
-        Some(unchanged) => unchanged.mod_revision,
-        None => {
-            let act = store.act("hosts add", None).await?;
-            store.commit(&operator::add_host(host, &entry, &snapshot, &act)).await?
-        }
+/// Add a host, or change its roster entry
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// Name of the host, for example web-9
+    #[arg(add = completion::hosts())]
+    host: String,
+    #[command(flatten)]
+    roster: RosterOptions,
+}
+
+impl Verb for Add {
+    const SPEC: Spec = Spec {
+        name: "hosts add",
+        group: Group::Hosts,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate hosts add web-9 --role web --label rack=r2", "expect a new host")],
     };
-    let answer = json!({ "host": host, "revision": revision, "changed": unchanged.is_none() });
-    output.answer(&answer, |output| output.line(&entry_line(host, &entry)));
-    Ok(Exit::Yes)
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = &host_of(&self.host)?;
+        let patch = RosterPatch::parse(&self.roster)?;
+        store.prepare_act();
+        let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
+        let before = entry_of(&snapshot, host)?;
+        let entry = patch.apply_to(before.clone(), now());
+        let unchanged = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
+        let revision = match unchanged {
+            Some(unchanged) => unchanged.mod_revision,
+            None => {
+                let act = store.act("hosts add", None).await?;
+                store.commit(&operator::add_host(host, &entry, &snapshot, &act)).await?
+            }
+        };
+        let answer = json!({ "host": host, "revision": revision, "changed": unchanged.is_none() });
+        output.answer(&answer, |output| output.line(&entry_line(host, &entry)));
+        Ok(Exit::Yes)
+    }
 }
 
 /// Returns the roster entry of a host in one line.
@@ -237,54 +257,72 @@ fn note_rights(host: &HostName, store: &Store<'_>) {
     }
 }
 
-/// Takes a host out of the fleet, and deletes everything that it wrote.
-async fn decommission(
-    host: &HostName,
+/// Take a host out of the fleet, and delete everything that it wrote
+#[derive(Debug, Args)]
+pub(crate) struct Decommission {
+    /// Host that leaves the fleet
+    #[arg(add = completion::hosts())]
+    host: String,
+    /// Decommission the host even if its agent is alive
+    #[arg(long)]
     force: bool,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    store.prepare_act();
-    let snapshot = read_all_keys(host, store).await?;
-    let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
-    let known = snapshot.entries.keys().filter(is_of_host).count();
-    if known == 0 {
-        return Err(Failure::no(format!("host {host} is not known")));
+}
+
+impl Verb for Decommission {
+    const SPEC: Spec = Spec {
+        name: "hosts decommission",
+        group: Group::Hosts,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[("orchestrate hosts decommission web-9", "take a host out for good")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = &spelled(&self.host, store).await?;
+        store.prepare_act();
+        let snapshot = read_all_keys(host, store).await?;
+        let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
+        let known = snapshot.entries.keys().filter(is_of_host).count();
+        if known == 0 {
+            return Err(Failure::no(format!("host {host} is not known")));
+        }
+        if let Some(live) = snapshot.get(&Key::Live(host.clone())).filter(|_| !self.force) {
+            // Not every user may ask for the time of a lease.
+            let left = store.session.lease_seconds_left(live.lease, store.deadline).await.ok();
+            let left = left
+                .filter(|seconds| *seconds > 0)
+                .map(|seconds| format!("; if it was stopped, the host stays live for {seconds} s more"));
+            return Err(Failure::refused(format!(
+                "an agent runs on {host}; stop it first, or use --force{}",
+                left.unwrap_or_default()
+            )));
+        }
+        // A roster entry that cannot be read is replaced, because the host leaves the fleet anyway.
+        let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();
+        note_rights(host, store);
+        if known == 1
+            && before.decommissioned.is_some()
+            && let Some(entry) = snapshot.get(&Key::Host(host.clone()))
+        {
+            let answer = json!({ "host": host, "revision": entry.mod_revision, "changed": false });
+            output.answer(&answer, |_| {});
+            return Ok(Exit::Yes);
+        }
+        let tombstone =
+            RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
+        let has_brakes = super::desired::has_brakes(&snapshot);
+        let act = store.act("hosts decommission", None).await?;
+        let mut revision = 0;
+        for transaction in operator::decommission(host, &tombstone, &snapshot, &act) {
+            revision = store.commit(&transaction).await?;
+        }
+        if has_brakes {
+            super::claims::release_all(host, "hosts decommission", store).await?;
+        }
+        output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
+        Ok(Exit::Yes)
     }
-    if let Some(live) = snapshot.get(&Key::Live(host.clone())).filter(|_| !force) {
-        // Not every user may ask for the time of a lease.
-        let left = store.session.lease_seconds_left(live.lease, store.deadline).await.ok();
-        let left = left
-            .filter(|seconds| *seconds > 0)
-            .map(|seconds| format!("; if it was stopped, the host stays live for {seconds} s more"));
-        return Err(Failure::refused(format!(
-            "an agent runs on {host}; stop it first, or use --force{}",
-            left.unwrap_or_default()
-        )));
-    }
-    // A roster entry that cannot be read is replaced, because the host leaves the fleet anyway.
-    let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();
-    note_rights(host, store);
-    if known == 1
-        && before.decommissioned.is_some()
-        && let Some(entry) = snapshot.get(&Key::Host(host.clone()))
-    {
-        let answer = json!({ "host": host, "revision": entry.mod_revision, "changed": false });
-        output.answer(&answer, |_| {});
-        return Ok(Exit::Yes);
-    }
-    let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
-    let has_brakes = super::desired::has_brakes(&snapshot);
-    let act = store.act("hosts decommission", None).await?;
-    let mut revision = 0;
-    for transaction in operator::decommission(host, &tombstone, &snapshot, &act) {
-        revision = store.commit(&transaction).await?;
-    }
-    if has_brakes {
-        super::claims::release_all(host, "hosts decommission", store).await?;
-    }
-    output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
-    Ok(Exit::Yes)
 }
 
 #[cfg(test)]

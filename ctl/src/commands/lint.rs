@@ -1,5 +1,6 @@
 //! `lint`: checks settings and service files before they are used. It does not access the store.
 
+use super::verb::{About, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -36,53 +37,67 @@ pub(crate) struct Lint {
     files: Vec<PathBuf>,
 }
 
-/// Checks files and directories. A directory is one kind of host: `agent.toml`, `agent.d`,
-/// `services.d`. Among single files, a settings file starts a kind of host, and the service files
-/// after it belong to that kind.
-pub(super) fn lint_files(options: Lint, output: &mut Output) -> Result<Exit, Failure> {
-    let mut found: Vec<Diagnostic> = Vec::new();
-    let mut hosts: Vec<HostConfig> = Vec::new();
-    let mut open: Vec<String> = Vec::new();
-    for files in group(&options.files, &mut found) {
-        let host = read(&files, &mut found);
-        let has_settings = !files.settings.is_empty();
-        open.extend(
-            host.iter()
-                .filter(|_| has_settings)
-                .filter(|host| names_no_user(&host.settings))
-                .map(|host| host.source.clone()),
-        );
-        hosts.extend(host);
-    }
-    found.extend(lint(&hosts));
-    let words = |diagnostic: &Diagnostic| match diagnostic.source.as_str() {
-        "" => diagnostic.message.clone(),
-        source => format!("{source}: {}", diagnostic.message),
+impl LocalVerb for Lint {
+    const SPEC: Spec = Spec {
+        name: "lint",
+        group: Group::Setup,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No],
+        examples: &[(
+            "orchestrate lint /etc/orchestrate",
+            "check the settings of this host before they are used",
+        )],
     };
-    let severity = |diagnostic: &Diagnostic| match diagnostic.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    };
-    let list: Vec<_> = found
-        .iter()
-        .map(|f| json!({ "severity": severity(f), "source": f.source, "message": f.message }))
-        .collect();
-    output.answer(&json!({ "diagnostics": list }), |o| {
-        found.iter().for_each(|f| o.line(&format!("{}: {}", severity(f), words(f))));
-    });
-    if !open.is_empty() {
+
+    /// Checks files and directories. A directory is one kind of host: `agent.toml`, `agent.d`,
+    /// `services.d`. Among single files, a settings file starts a kind of host, and the service files
+    /// after it belong to that kind.
+    fn run(self, _: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let mut found: Vec<Diagnostic> = Vec::new();
+        let mut hosts: Vec<HostConfig> = Vec::new();
+        let mut open: Vec<String> = Vec::new();
+        for files in group(&self.files, &mut found) {
+            let host = read(&files, &mut found);
+            let has_settings = !files.settings.is_empty();
+            open.extend(
+                host.iter()
+                    .filter(|_| has_settings)
+                    .filter(|host| names_no_user(&host.settings))
+                    .map(|host| host.source.clone()),
+            );
+            hosts.extend(host);
+        }
+        found.extend(lint(&hosts));
+        let words = |diagnostic: &Diagnostic| match diagnostic.source.as_str() {
+            "" => diagnostic.message.clone(),
+            source => format!("{source}: {}", diagnostic.message),
+        };
+        let severity = |diagnostic: &Diagnostic| match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        let list: Vec<_> = found
+            .iter()
+            .map(|f| json!({ "severity": severity(f), "source": f.source, "message": f.message }))
+            .collect();
+        output.answer(&json!({ "diagnostics": list }), |o| {
+            found.iter().for_each(|f| o.line(&format!("{}: {}", severity(f), words(f))));
+        });
+        if !open.is_empty() {
+            output::note(&format!(
+                "{}: no user of the store is named. If the store has no users, whoever reaches it can trigger a version, and so have root run the steps on these hosts: on the machine of the store that is every user; docs/security.md says more",
+                open.join(", ")
+            ));
+        }
+        let errors = found.iter().filter(|f| f.severity == Severity::Error).count();
         output::note(&format!(
-            "{}: no user of the store is named. If the store has no users, whoever reaches it can trigger a version, and so have root run the steps on these hosts: on the machine of the store that is every user; docs/security.md says more",
-            open.join(", ")
+            "kinds of host: {}, errors: {errors}, warnings: {}",
+            hosts.len(),
+            found.len() - errors
         ));
+        Ok(Exit::of(errors == 0))
     }
-    let errors = found.iter().filter(|f| f.severity == Severity::Error).count();
-    output::note(&format!(
-        "kinds of host: {}, errors: {errors}, warnings: {}",
-        hosts.len(),
-        found.len() - errors
-    ));
-    Ok(Exit::of(errors == 0))
 }
 
 fn group(paths: &[PathBuf], found: &mut Vec<Diagnostic>) -> Vec<Files> {

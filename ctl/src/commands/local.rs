@@ -1,11 +1,11 @@
 //! This host: `local_version` and `local_health`.
 
 use super::context::{Store, version_of};
+use super::verb::{About, Group, LocalVerb, Past, Program, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
-use crate::settings::Settings;
 use anyhow::anyhow;
 use clap::Args;
 use planning::fleet::views::known_types;
@@ -30,33 +30,43 @@ pub(crate) struct LocalVersion {
     version: Option<String>,
 }
 
-/// Prints the version installed on this host, or records it.
-pub(super) fn local_version(
-    options: LocalVersion,
-    settings: &Settings,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    // The original tool exited with 1 if the system did not allow reading or writing the file.
-    let cannot_tell = |error: io::Error| {
-        Failure::new(Exit::No, anyhow!(error).context(settings.local_version_file.display().to_string()))
+impl LocalVerb for LocalVersion {
+    const SPEC: Spec = Spec {
+        name: "local_version",
+        group: Group::ThisHost,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate local_version", "print the installed version"),
+            ("orchestrate local_version v43", "record it, from a script that installed it"),
+        ],
     };
-    let text = match options.version {
-        None => local::installed_version(settings).map_err(cannot_tell)?,
-        Some(given) => {
-            let version = version_of(&given)?;
-            if local::record_installed_version(settings, &version).map_err(cannot_tell)? {
-                version.as_str().to_owned()
-            } else {
-                output::warn(&format!(
-                    "{}: its directory is not there",
-                    settings.local_version_file.display()
-                ));
-                String::new()
+
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let settings = program.settings;
+        // The original tool exited with 1 if the system did not allow reading or writing the file.
+        let cannot_tell = |error: io::Error| {
+            Failure::new(Exit::No, anyhow!(error).context(settings.local_version_file.display().to_string()))
+        };
+        let text = match self.version {
+            None => local::installed_version(settings).map_err(cannot_tell)?,
+            Some(given) => {
+                let version = version_of(&given)?;
+                if local::record_installed_version(settings, &version).map_err(cannot_tell)? {
+                    version.as_str().to_owned()
+                } else {
+                    output::warn(&format!(
+                        "{}: its directory is not there",
+                        settings.local_version_file.display()
+                    ));
+                    String::new()
+                }
             }
-        }
-    };
-    output.answer(&json!({ "version": Some(&text).filter(|t| !t.is_empty()) }), |o| o.line(&text));
-    Ok(Exit::Yes)
+        };
+        output.answer(&json!({ "version": Some(&text).filter(|t| !t.is_empty()) }), |o| o.line(&text));
+        Ok(Exit::Yes)
+    }
 }
 
 /// Returns the keys of the results of one host.
@@ -73,37 +83,44 @@ pub(crate) struct LocalHealth {
     verbose: bool,
 }
 
-/// Puts the number of this host's failures into the exit code. A code other than 0 makes the old
-/// cron script start a configuration run, so an unknown result does not count as a failure.
-pub(super) async fn local_health(
-    options: LocalHealth,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let host = store.settings.host(None)?;
-    let mut keys = status_keys(&host);
-    keys.push(Key::Report(host.clone()));
-    let snapshot = match store.session.read_keys(&keys, store.deadline).await {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            output::warn(&format!("{error}; the health of {host} is not known"));
-            output.answer(&json!({ "host": host, "known": false, "failing": [] }), |_| {});
-            return Ok(Exit::Yes);
-        }
+impl Verb for LocalHealth {
+    const SPEC: Spec = Spec {
+        name: "local_health",
+        group: Group::ThisHost,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate local_health -v", "name the failures of this host")],
     };
-    if snapshot.entries.is_empty() {
-        output::warn(&format!("no result of {host} is known"));
-    }
-    let failing = failing(&snapshot, &host);
-    let known = !snapshot.entries.is_empty();
-    let list: Vec<_> =
-        failing.iter().map(|(check, detail)| json!({ "check": check, "output": detail })).collect();
-    output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
-        for (check, detail) in failing.iter().filter(|_| options.verbose) {
-            o.line(&format!("{check}: {detail}"));
+
+    /// Puts the number of this host's failures into the exit code. A code other than 0 makes the old
+    /// cron script start a configuration run, so an unknown result does not count as a failure.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = store.settings.host(None)?;
+        let mut keys = status_keys(&host);
+        keys.push(Key::Report(host.clone()));
+        let snapshot = match store.session.read_keys(&keys, store.deadline).await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                output::warn(&format!("{error}; the health of {host} is not known"));
+                output.answer(&json!({ "host": host, "known": false, "failing": [] }), |_| {});
+                return Ok(Exit::Yes);
+            }
+        };
+        if snapshot.entries.is_empty() {
+            output::warn(&format!("no result of {host} is known"));
         }
-    });
-    Ok(Exit::Own(failing.len().min(HEALTH_MAX) as u8))
+        let failing = failing(&snapshot, &host);
+        let known = !snapshot.entries.is_empty();
+        let list: Vec<_> =
+            failing.iter().map(|(check, detail)| json!({ "check": check, "output": detail })).collect();
+        output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
+            for (check, detail) in failing.iter().filter(|_| self.verbose) {
+                o.line(&format!("{check}: {detail}"));
+            }
+        });
+        Ok(Exit::Own(failing.len().min(HEALTH_MAX) as u8))
+    }
 }
 
 /// Returns the failed results with their reasons, and the failing checks with their output. A check

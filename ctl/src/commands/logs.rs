@@ -3,6 +3,7 @@
 
 use super::context::{Store, host_of};
 use super::fetched_bundle::{FetchFrom, ReportedFailure};
+use super::verb::{self, Group, Past, Spec, Verb};
 use crate::agent::{self, Run, RunOutput};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -164,60 +165,90 @@ fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failur
     Ok(())
 }
 
-/// Prints the last lines of the step that failed or was deferred, or the whole output of the one that failed.
-pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let Some(host) = &options.host else {
-        return Err(Failure::usage(anyhow!("name a host, or use --this-host for the runs on this machine")));
+impl Verb for Logs {
+    const SPEC: Spec = Spec {
+        name: "logs",
+        group: Group::Fleet,
+        about: verb::About::Operators,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate logs web-7", "the last lines of the step that failed"),
+            ("orchestrate logs web-7 --from file:///srv/bundles", "all that it printed, from a bundle"),
+            ("orchestrate logs --this-host --follow", "on the host: what the step prints that runs"),
+            ("orchestrate logs --this-host --step install --attempt 1", "on the host: an earlier run"),
+            ("orchestrate logs --this-host --step install --whole", "on the host: all that the step printed"),
+        ],
     };
-    let host = &host_of(host)?;
-    if !options.runs.is_empty() {
-        return Err(Failure::usage(anyhow!(
-            "--list, --step, --run, --attempt and --follow show what only the host itself keeps; use them on {host}"
-        )));
+
+    fn past(&self) -> Past {
+        if self.concerns_runs() {
+            Past::NotRecorded("the runs on this machine are not recorded")
+        } else {
+            Self::SPEC.past
+        }
     }
-    let failure = ReportedFailure::read(host, store).await?;
-    let report = &failure.report;
-    if options.whole || options.from.is_given() {
-        let bundle = failure.required_bundle(store).await?;
-        return whole(&failure, bundle, (&options.from, store), output);
+
+    fn answer_locally(&self, settings: &Settings, output: &mut Output) -> Option<Result<Exit, Failure>> {
+        if self.is_local(settings) { Some(local_logs(self, settings, output)) } else { None }
     }
-    if report.log.is_empty()
-        && failure.has_failed()
-        && store.settings.bundles.is_some()
-        && let Some(bundle) = failure.bundle(store).await?
-    {
-        output::note(&no_log(host, report));
-        return whole(&failure, bundle, (&options.from, store), output);
-    }
-    let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
-    // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
-    let bundle = failure.own_bundle();
-    let answer = json!({
-        "host": host,
-        "phase": phase,
-        "step": step,
-        "log": report.log,
-        "reported_at": rfc3339(report.at),
-        "bundle": bundle.as_ref().map(|bundle| &bundle.link.url),
-        "bundle_host": bundle.as_ref().map(|bundle| &bundle.host),
-    });
-    if report.log.is_empty() {
-        output::note(&no_log(host, report));
-    } else if let (Some(phase), Some(step)) = (phase, step) {
-        output::note(&format!(
-            "{phase} step {step}, reported at {}:",
-            rfc3339(report.at).unwrap_or_default()
-        ));
-    }
-    if let Some(UploadedBundle { link, .. }) = &bundle {
-        output::note(&format!(
-            "the whole output is in the bundle {}; `orchestrate logs {host} --whole` prints it, if --from or \
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Some(host) = &self.host else {
+            return Err(Failure::usage(anyhow!(
+                "name a host, or use --this-host for the runs on this machine"
+            )));
+        };
+        let host = &host_of(host)?;
+        if !self.runs.is_empty() {
+            return Err(Failure::usage(anyhow!(
+                "--list, --step, --run, --attempt and --follow show what only the host itself keeps; use them on {host}"
+            )));
+        }
+        let failure = ReportedFailure::read(host, store).await?;
+        let report = &failure.report;
+        if self.whole || self.from.is_given() {
+            let bundle = failure.required_bundle(store).await?;
+            return whole(&failure, bundle, (&self.from, store), output);
+        }
+        if report.log.is_empty()
+            && failure.has_failed()
+            && store.settings.bundles.is_some()
+            && let Some(bundle) = failure.bundle(store).await?
+        {
+            output::note(&no_log(host, report));
+            return whole(&failure, bundle, (&self.from, store), output);
+        }
+        let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
+        // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
+        let bundle = failure.own_bundle();
+        let answer = json!({
+            "host": host,
+            "phase": phase,
+            "step": step,
+            "log": report.log,
+            "reported_at": rfc3339(report.at),
+            "bundle": bundle.as_ref().map(|bundle| &bundle.link.url),
+            "bundle_host": bundle.as_ref().map(|bundle| &bundle.host),
+        });
+        if report.log.is_empty() {
+            output::note(&no_log(host, report));
+        } else if let (Some(phase), Some(step)) = (phase, step) {
+            output::note(&format!(
+                "{phase} step {step}, reported at {}:",
+                rfc3339(report.at).unwrap_or_default()
+            ));
+        }
+        if let Some(UploadedBundle { link, .. }) = &bundle {
+            output::note(&format!(
+                "the whole output is in the bundle {}; `orchestrate logs {host} --whole` prints it, if --from or \
              ORCHESTRATE_BUNDLES names the object store of the fleet",
-            clean(&link.url)
-        ));
+                clean(&link.url)
+            ));
+        }
+        output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
+        Ok(Exit::Yes)
     }
-    output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
-    Ok(Exit::Yes)
 }
 
 /// Prints the whole output of the step that failed, from a bundle.

@@ -2,6 +2,7 @@
 
 use super::context::{Store, now};
 use super::services::view_of;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -61,22 +62,42 @@ struct TargetOptions {
     hostname: Option<String>,
 }
 
-/// Runs `maintenance`.
-pub(super) async fn maintenance(
-    SetMaintenance { switch, target }: SetMaintenance,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    set(&target, (MaintenanceMode::Maintenance, switch == "on"), store, output).await
+impl Verb for SetMaintenance {
+    const SPEC: Spec = Spec {
+        name: "maintenance",
+        group: Group::Services,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[
+            ("orchestrate maintenance on web-7 --reason 'new disk'", "take the services of a host out"),
+            ("orchestrate maintenance off web-7", "take them in again"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { switch, target } = self;
+        set(&target, (MaintenanceMode::Maintenance, switch == "on"), store, output).await
+    }
 }
 
-/// Runs `drain`.
-pub(super) async fn drain(
-    Drain { target, off }: Drain,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    set(&target, (MaintenanceMode::Draining, !off), store, output).await
+impl Verb for Drain {
+    const SPEC: Spec = Spec {
+        name: "drain",
+        group: Group::Services,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[
+            ("orchestrate drain web-7", "let the services of a host take nothing new"),
+            ("orchestrate drain web-7 --off", "end draining"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { target, off } = self;
+        set(&target, (MaintenanceMode::Draining, !off), store, output).await
+    }
 }
 
 /// What `maintenance` or `drain` asks for.
@@ -322,14 +343,30 @@ fn change(out: &mut Maintenance, request: MaintenanceRequest<'_>, service: Optio
     differs
 }
 
-/// Asks every agent to stop serving retained instances.
-pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    store.prepare_act();
-    let found = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
-    let act = store.act("drop-stale", None).await?;
-    let revision = store.commit(&operator::request_drop_stale(now(), &found, &act)).await?;
-    output.answer(&json!({ "revision": revision }), |_| {});
-    Ok(Exit::Yes)
+/// Stop serving instances that went silent together
+#[derive(Debug, Args)]
+#[command(aliases = ["drop_stale", "release-view", "release_view"])]
+pub(crate) struct DropStale;
+
+impl Verb for DropStale {
+    const SPEC: Spec = Spec {
+        name: "drop-stale",
+        group: Group::Services,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate drop-stale", "believe that the silent instances are gone")],
+    };
+
+    /// Asks every agent to stop serving retained instances.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        store.prepare_act();
+        let found = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
+        let act = store.act("drop-stale", None).await?;
+        let revision = store.commit(&operator::request_drop_stale(now(), &found, &act)).await?;
+        output.answer(&json!({ "revision": revision }), |_| {});
+        Ok(Exit::Yes)
+    }
 }
 
 #[cfg(test)]

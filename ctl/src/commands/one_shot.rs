@@ -17,6 +17,7 @@ use super::context::{Store, now, version_of};
 use super::desired::{self, driver, refused_by_agent};
 use super::local::status_keys;
 use super::look_after;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::agent::{self, CheckAck, CheckResult};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -237,31 +238,38 @@ pub(crate) struct UpdateOwnStatus {
     code: i64,
 }
 
-/// Reports a result by the exit code of the tool that ran.
-pub(super) async fn update_own_status(
-    options: UpdateOwnStatus,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let UpdateOwnStatus { hostname, kind, code } = options;
-    let hostname = hostname.as_deref();
-    let name = &kind;
-    let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
-    let writer = Writer::new(hostname, store)?;
-    let state = state_of(&kind, code);
-    let known = writer.known().await?;
-    until_written(async || write_status((&writer, known), &kind, state, code).await).await?;
-    if known.is_new {
-        writer.warn_of_new_host();
+impl Verb for UpdateOwnStatus {
+    const SPEC: Spec = Spec {
+        name: "update_own_status",
+        group: Group::ThisHost,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate update_own_status validation 0", "report that the validation passed")],
+    };
+
+    /// Reports a result by the exit code of the tool that ran.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { hostname, kind, code } = self;
+        let hostname = hostname.as_deref();
+        let name = &kind;
+        let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
+        let writer = Writer::new(hostname, store)?;
+        let state = state_of(&kind, code);
+        let known = writer.known().await?;
+        until_written(async || write_status((&writer, known), &kind, state, code).await).await?;
+        if known.is_new {
+            writer.warn_of_new_host();
+        }
+        // Most agents have no check of this name and need none, so only an error is reported.
+        if writer.host.as_str() == store.settings.host_name
+            && let Err(error) = send_result(name, code, store)
+        {
+            output::warn(&format!("{}: {error}", store.settings.agent_socket.display()));
+        }
+        writer.print(output, "state", state.as_str());
+        Ok(Exit::Yes)
     }
-    // Most agents have no check of this name and need none, so only an error is reported.
-    if writer.host.as_str() == store.settings.host_name
-        && let Err(error) = send_result(name, code, store)
-    {
-        output::warn(&format!("{}: {error}", store.settings.agent_socket.display()));
-    }
-    writer.print(output, "state", state.as_str());
-    Ok(Exit::Yes)
 }
 
 async fn write_status(
@@ -326,33 +334,40 @@ pub(crate) struct UpdateOwnInfo {
     version: Option<String>,
 }
 
-/// Reports the version that a host runs.
-pub(super) async fn update_own_info(
-    options: UpdateOwnInfo,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let writer = Writer::new(options.hostname.as_deref(), store)?;
-    let running = match options.version.as_deref().filter(|text| !text.is_empty()) {
-        Some(text) => version_of(text)?,
-        None => {
-            let file = store.settings.local_version_file.display();
-            let text = local::installed_version(store.settings)
-                .map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?;
-            if text.is_empty() {
-                output::note("no version is known on this host; nothing was changed");
-                return Ok(Exit::Yes);
-            }
-            Version::new(text).map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?
-        }
+impl Verb for UpdateOwnInfo {
+    const SPEC: Spec = Spec {
+        name: "update_own_info",
+        group: Group::ThisHost,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate update_own_info", "list this host under its installed version")],
     };
-    let known = writer.known().await?;
-    until_written(async || write_listing((&writer, known), &running).await).await?;
-    if known.is_new {
-        writer.warn_of_new_host();
+
+    /// Reports the version that a host runs.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let writer = Writer::new(self.hostname.as_deref(), store)?;
+        let running = match self.version.as_deref().filter(|text| !text.is_empty()) {
+            Some(text) => version_of(text)?,
+            None => {
+                let file = store.settings.local_version_file.display();
+                let text = local::installed_version(store.settings)
+                    .map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?;
+                if text.is_empty() {
+                    output::note("no version is known on this host; nothing was changed");
+                    return Ok(Exit::Yes);
+                }
+                Version::new(text).map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?
+            }
+        };
+        let known = writer.known().await?;
+        until_written(async || write_listing((&writer, known), &running).await).await?;
+        if known.is_new {
+            writer.warn_of_new_host();
+        }
+        writer.print(output, "version", &running);
+        Ok(Exit::Yes)
     }
-    writer.print(output, "version", &running);
-    Ok(Exit::Yes)
 }
 
 async fn write_listing(

@@ -1,10 +1,10 @@
 //! `ping`: checks whether the store answers.
 
 use super::context::Store;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use crate::settings::Settings;
-use etcd_session::Deadline;
+use clap::Args;
 use serde_json::json;
 use std::time::Duration;
 
@@ -12,22 +12,34 @@ use std::time::Duration;
 /// well before the next request.
 const PING_MAX: Duration = Duration::from_secs(5);
 
-/// Returns the time limit of the whole verb.
-pub(super) fn limit(settings: &Settings) -> Duration {
-    settings.timeout.min(PING_MAX)
-}
+/// Check whether the store answers
+#[derive(Debug, Args)]
+pub(crate) struct Ping;
 
-/// Prints whether the store answers.
-pub(super) async fn ping(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let deadline = Deadline::within(limit(store.settings));
-    let members = store.session.members(deadline).await.unwrap_or_else(|error| {
-        output::note(&format!("error: {error}"));
-        Vec::new()
-    });
-    let connected = !members.is_empty();
-    output.answer(&json!({ "connected": connected, "members": members }), |o| {
-        // The misspelling is that of the original tool; scripts look for it.
-        o.line(if connected { "Connection succesful" } else { "Connection failed" });
-    });
-    Ok(Exit::of(connected))
+impl Verb for Ping {
+    const SPEC: Spec = Spec {
+        name: "ping",
+        group: Group::Store,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate ping", "does the store answer?"),
+            ("orchestrate --endpoints https://etcd1:2379 --cacert ca.crt ping", "does this one answer?"),
+        ],
+    };
+    const LIMIT: Option<Duration> = Some(PING_MAX);
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let members = store.session.members(store.deadline).await.unwrap_or_else(|error| {
+            output::note(&format!("error: {error}"));
+            Vec::new()
+        });
+        let connected = !members.is_empty();
+        output.answer(&json!({ "connected": connected, "members": members }), |o| {
+            // The misspelling is that of the original tool; scripts look for it.
+            o.line(if connected { "Connection succesful" } else { "Connection failed" });
+        });
+        Ok(Exit::of(connected))
+    }
 }

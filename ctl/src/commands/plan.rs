@@ -3,6 +3,7 @@
 use super::context::{Store, host_of, now, version_of};
 use super::policy::read_file;
 use super::rollout_options::{RolloutFlags, check_usable};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -66,69 +67,91 @@ struct Planned {
     revision: i64,
 }
 
-/// Prints how a version would be rolled out.
-pub(super) async fn plan(options: Plan, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let version = version_of(&options.version)?;
-    let failing: Vec<HostName> =
-        options.assume_fail.iter().map(|host| host_of(host)).collect::<Result<_, _>>()?;
-    let durations = durations_of(&options.durations)?;
-    let mut policy = options.policy.as_deref().map(read_file).transpose()?;
-    let rollout = options.rollout.read()?;
-    let found = read(store).await?;
-    let stored = found.get(&Key::RolloutPolicy).and_then(|e| codec::read::<RolloutPolicy>(&e.value).ok());
-    if let (Some(policy), Some(stored)) = (&mut policy, &stored) {
-        // Which versions worked is known as before.
-        policy.since = stored.since;
-    }
-    let planned_with = policy.clone().or(stored);
-    check_usable(&rollout, planned_with.as_ref(), &found)?;
-    let roster = hosts_of(&found);
-    if let Some(unknown) = failing.iter().find(|host| !roster.contains_key(*host)) {
-        return Err(Failure::no(format!("host {unknown} is not on the roster")));
-    }
-    let durations = Durations::of_reports(&roster, &durations, &found);
-    check_steps(&options.durations, &durations)?;
-    let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
-    let trigger =
-        Trigger { at: now(), by: String::new(), reason: None, from: None, options: rollout, rollback: false };
-    let (found, instruction) = as_triggered(found, &version, policy.as_ref(), &trigger)?;
-    let record = resolve(&instruction, &found, now());
-    if let Some(why) = &record.refused {
-        return Err(Failure::refused(format!("no host would start {version}: {why}")));
-    }
-    let held = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
-    let freezes = FrozenBy::all(&found).filter(held).map(FreezeView).collect();
-    let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
-    let failing: BTreeSet<HostName> = failing.into_iter().collect();
-    let input = ForecastInput {
-        order: instruction.order,
-        record: &record,
-        found: &found,
-        durations: &durations,
-        failing: &failing,
-        now: now(),
+impl Verb for Plan {
+    const SPEC: Spec = Spec {
+        name: "plan",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[
+            ("orchestrate plan v43", "when each stage opens and each host starts"),
+            (
+                "orchestrate plan v43 --policy new.toml --assume-fail web-1",
+                "the same with another policy and a failure",
+            ),
+        ],
     };
-    let absent = policy.iter().flatten().flat_map(|policy| absent_values(policy, &roster));
-    for limit in absent {
-        output::warn(&format!("a limit names {limit}, and no host of the roster has it"));
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let version = version_of(&self.version)?;
+        let failing: Vec<HostName> =
+            self.assume_fail.iter().map(|host| host_of(host)).collect::<Result<_, _>>()?;
+        let durations = durations_of(&self.durations)?;
+        let mut policy = self.policy.as_deref().map(read_file).transpose()?;
+        let rollout = self.rollout.read()?;
+        let found = read(store).await?;
+        let stored = found.get(&Key::RolloutPolicy).and_then(|e| codec::read::<RolloutPolicy>(&e.value).ok());
+        if let (Some(policy), Some(stored)) = (&mut policy, &stored) {
+            // Which versions worked is known as before.
+            policy.since = stored.since;
+        }
+        let planned_with = policy.clone().or(stored);
+        check_usable(&rollout, planned_with.as_ref(), &found)?;
+        let roster = hosts_of(&found);
+        if let Some(unknown) = failing.iter().find(|host| !roster.contains_key(*host)) {
+            return Err(Failure::no(format!("host {unknown} is not on the roster")));
+        }
+        let durations = Durations::of_reports(&roster, &durations, &found);
+        check_steps(&self.durations, &durations)?;
+        let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
+        let trigger = Trigger {
+            at: now(),
+            by: String::new(),
+            reason: None,
+            from: None,
+            options: rollout,
+            rollback: false,
+        };
+        let (found, instruction) = as_triggered(found, &version, policy.as_ref(), &trigger)?;
+        let record = resolve(&instruction, &found, now());
+        if let Some(why) = &record.refused {
+            return Err(Failure::refused(format!("no host would start {version}: {why}")));
+        }
+        let held = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
+        let freezes = FrozenBy::all(&found).filter(held).map(FreezeView).collect();
+        let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
+        let failing: BTreeSet<HostName> = failing.into_iter().collect();
+        let input = ForecastInput {
+            order: instruction.order,
+            record: &record,
+            found: &found,
+            durations: &durations,
+            failing: &failing,
+            now: now(),
+        };
+        let absent = policy.iter().flatten().flat_map(|policy| absent_values(policy, &roster));
+        for limit in absent {
+            output::warn(&format!("a limit names {limit}, and no host of the roster has it"));
+        }
+        let planned = Planned {
+            version,
+            from,
+            has_policy: policy.is_some_and(|policy| policy.is_ok_and(|policy| !policy.is_empty())),
+            forecast: forecast(&input),
+            record,
+            durations,
+            freezes,
+            revision: found.revision,
+        };
+        print(&planned, self.all_hosts, output);
+        let assumed = planned.forecast.hosts.iter().filter(|host| failing.contains(&host.host));
+        for host in assumed.filter(|host| host.outcome != Outcome::Failed) {
+            let (word, why) = outcome(&host.outcome);
+            output::warn(&format!("host {} would not fail: {}", host.host, why.as_deref().unwrap_or(word)));
+        }
+        Ok(Exit::of(planned.forecast.ends.is_some()))
     }
-    let planned = Planned {
-        version,
-        from,
-        has_policy: policy.is_some_and(|policy| policy.is_ok_and(|policy| !policy.is_empty())),
-        forecast: forecast(&input),
-        record,
-        durations,
-        freezes,
-        revision: found.revision,
-    };
-    print(&planned, options.all_hosts, output);
-    let assumed = planned.forecast.hosts.iter().filter(|host| failing.contains(&host.host));
-    for host in assumed.filter(|host| host.outcome != Outcome::Failed) {
-        let (word, why) = outcome(&host.outcome);
-        output::warn(&format!("host {} would not fail: {}", host.host, why.as_deref().unwrap_or(word)));
-    }
-    Ok(Exit::of(planned.forecast.ends.is_some()))
 }
 
 /// Reads everything that a plan follows from, at one revision.

@@ -3,10 +3,11 @@
 use super::context::Store;
 use super::freezes::refuse_older_agents;
 use super::identity;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::Context;
-use clap::Subcommand;
+use clap::Args;
 use planning::rollout::{REST, read_policy};
 use schema::codec;
 use schema::keys::{Key, Prefix};
@@ -20,39 +21,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Verbs of `policy`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum PolicyVerb {
-    /// Print the policy
-    Show,
-    /// Replace the policy with the one in this file
-    Set {
-        /// File with the policy, in TOML
-        file: PathBuf,
-        /// Why, for the event
-        #[arg(long)]
-        reason: Option<String>,
-    },
-    /// Check a file without the store
-    Check {
-        /// File with the policy, in TOML
-        file: PathBuf,
-    },
-}
-
-/// Runs a verb of `policy`.
-pub(super) async fn policy(
-    verb: PolicyVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    match verb {
-        PolicyVerb::Show => show(store, output).await,
-        PolicyVerb::Set { file, reason } => set(&file, reason.as_deref(), store, output).await,
-        PolicyVerb::Check { file } => check(&file, output),
-    }
-}
-
 /// Reads the file of a policy.
 pub(super) fn read_file(file: &Path) -> Result<RolloutPolicy, Failure> {
     let name = file.display().to_string();
@@ -60,59 +28,108 @@ pub(super) fn read_file(file: &Path) -> Result<RolloutPolicy, Failure> {
     read_policy(&name, &text).map_err(|error| Failure::no(error.to_string()))
 }
 
-fn check(file: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    let policy = read_file(file)?;
-    answer(&policy, &mut json_of(&policy), output);
-    Ok(Exit::Yes)
+/// Check a file without the store
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// File with the policy, in TOML
+    file: PathBuf,
 }
 
-async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let found = store.session.read_keys(&[Key::RolloutPolicy], store.deadline).await?;
-    let Some(entry) = found.get(&Key::RolloutPolicy) else {
-        return Err(Failure::no("there is no rollout policy; every host updates as soon as it can"));
+impl Verb for Check {
+    const SPEC: Spec = Spec {
+        name: "policy check",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No],
+        examples: &[("orchestrate policy check policy.toml", "find mistakes, without the store")],
     };
-    let policy: RolloutPolicy = codec::read(&entry.value)
-        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutPolicy)))?;
-    let mut json = json_of(&policy);
-    json["revision"] = json!(entry.mod_revision);
-    answer(&policy, &mut json, output);
-    Ok(Exit::of(!policy.is_empty()))
+
+    async fn run(self, _: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let policy = read_file(&self.file)?;
+        answer(&policy, &mut json_of(&policy), output);
+        Ok(Exit::Yes)
+    }
 }
 
-async fn set(
-    file: &Path,
-    reason: Option<&str>,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let policy = read_file(file)?;
-    store.prepare_act();
-    let keys = [Key::Store, Key::RolloutPolicy];
-    let revision = loop {
-        let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
-        let identity = identity::of_store(&found, store).await?;
-        if !identity.has_brakes {
-            refuse_older_agents(&found)?;
-        }
-        let act = store.act("policy set", reason).await?;
-        let transaction = set_policy(&policy, &identity, &found, &act);
-        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-        if committed.applied {
-            break committed.revision;
-        }
-        if !identity::is_new(&found) {
-            return Err(Failure::cannot_tell(
-                "the policy or the store's identity changed during the command; nothing was written, repeat the command",
-            ));
-        }
+/// Print the policy
+#[derive(Debug, Args)]
+pub(crate) struct Show;
+
+impl Verb for Show {
+    const SPEC: Spec = Spec {
+        name: "policy show",
+        group: Group::Rollout,
+        about: About::Operators,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[("orchestrate policy show", "print the policy of the store")],
     };
-    output::note(
-        "the policy applies to every version that is triggered from now on, and to a running rollout whose record is not written yet",
-    );
-    let mut json = json_of(&policy);
-    json["revision"] = json!(revision);
-    answer(&policy, &mut json, output);
-    Ok(Exit::Yes)
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let found = store.session.read_keys(&[Key::RolloutPolicy], store.deadline).await?;
+        let Some(entry) = found.get(&Key::RolloutPolicy) else {
+            return Err(Failure::no("there is no rollout policy; every host updates as soon as it can"));
+        };
+        let policy: RolloutPolicy = codec::read(&entry.value)
+            .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutPolicy)))?;
+        let mut json = json_of(&policy);
+        json["revision"] = json!(entry.mod_revision);
+        answer(&policy, &mut json, output);
+        Ok(Exit::of(!policy.is_empty()))
+    }
+}
+
+/// Replace the policy with the one in this file
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// File with the policy, in TOML
+    file: PathBuf,
+    /// Why, for the event
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+impl Verb for Set {
+    const SPEC: Spec = Spec {
+        name: "policy set",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[("orchestrate policy set policy.toml", "use this policy from the next version on")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let policy = read_file(&self.file)?;
+        store.prepare_act();
+        let keys = [Key::Store, Key::RolloutPolicy];
+        let revision = loop {
+            let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
+            let identity = identity::of_store(&found, store).await?;
+            if !identity.has_brakes {
+                refuse_older_agents(&found)?;
+            }
+            let act = store.act("policy set", self.reason.as_deref()).await?;
+            let transaction = set_policy(&policy, &identity, &found, &act);
+            let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+            if committed.applied {
+                break committed.revision;
+            }
+            if !identity::is_new(&found) {
+                return Err(Failure::cannot_tell(
+                    "the policy or the store's identity changed during the command; nothing was written, repeat the command",
+                ));
+            }
+        };
+        output::note(
+            "the policy applies to every version that is triggered from now on, and to a running rollout whose record is not written yet",
+        );
+        let mut json = json_of(&policy);
+        json["revision"] = json!(revision);
+        answer(&policy, &mut json, output);
+        Ok(Exit::Yes)
+    }
 }
 
 fn json_of(policy: &RolloutPolicy) -> Value {

@@ -1,6 +1,7 @@
 //! `recording`: what keeps a recording of the store in order. The store is not asked.
 
 use super::context::now;
+use super::verb::{About, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::past::NamedRecording;
@@ -10,24 +11,11 @@ use archive::recording::{
     Diagnostic, DiagnosticKind, Erased, ListedSegment, Recording, RecordingPlace, SegmentError, SegmentName,
     Source, erase, load, time_text,
 };
-use clap::{Args, Subcommand};
+use clap::Args;
 use schema::names::Token;
 use schema::time::parse_duration;
 use serde_json::json;
 use std::time::Duration;
-
-/// Verbs of `recording`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RecordingVerb {
-    /// List what each recorder has recorded
-    List,
-    /// Read every segment, and say what is wrong or missing
-    Check,
-    /// Remove segments that are old
-    Prune(Prune),
-    /// Erase the values of keys
-    Erase(Erase),
-}
 
 /// Remove segments that are old
 #[derive(Debug, Args)]
@@ -71,27 +59,27 @@ impl Erase {
     }
 }
 
-/// Runs a verb of `recording`.
-pub(super) fn recording(
-    verb: &RecordingVerb,
-    settings: &Settings,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let Some(named) = &settings.recording else {
-        return Err(Failure::usage(anyhow!(
-            "name the recording with --recording: its directory, or the URL of its object store"
-        )));
-    };
-    let place = named.open()?;
-    let listed = place.list().map_err(|error| named.unreadable(error))?;
-    if listed.is_empty() {
-        return Err(Failure::no(format!("{} has no segments", named.name)));
-    }
-    match verb {
-        RecordingVerb::List => list(listed, &place, named, output),
-        RecordingVerb::Check => check(listed, &place, named, output),
-        RecordingVerb::Prune(options) => prune(options, listed, (&place, named), output),
-        RecordingVerb::Erase(options) => erase_values(options, listed, (&place, named), output),
+/// The recording that a verb works on.
+struct Opened<'a> {
+    named: &'a NamedRecording,
+    place: RecordingPlace,
+    listed: Vec<ListedSegment>,
+}
+
+impl<'a> Opened<'a> {
+    /// Opens the recording that `--recording` or the environment names.
+    fn open(settings: &'a Settings) -> Result<Self, Failure> {
+        let Some(named) = &settings.recording else {
+            return Err(Failure::usage(anyhow!(
+                "name the recording with --recording: its directory, or the URL of its object store"
+            )));
+        };
+        let place = named.open()?;
+        let listed = place.list().map_err(|error| named.unreadable(error))?;
+        if listed.is_empty() {
+            return Err(Failure::no(format!("{} has no segments", named.name)));
+        }
+        Ok(Self { named, place, listed })
     }
 }
 
@@ -104,83 +92,110 @@ fn bytes_of<'a>(listed: &[ListedSegment], names: impl IntoIterator<Item = &'a Se
     names.into_iter().filter_map(length).sum()
 }
 
-/// Lists the recorders of each history. Only the last segment of each is read.
-fn list(
-    listed: Vec<ListedSegment>,
-    place: &RecordingPlace,
-    named: &NamedRecording,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let recording = recording_of(&listed);
-    let (mut rows, mut recorders) = (Vec::new(), Vec::new());
-    for (branch, recorder, names) in recording.recorders() {
-        let Some(first) = names.first() else { continue };
-        // The newest one may say nothing yet.
-        let ends = names.iter().rev().take(2).map(|name| load(name, place));
-        let end = ends.filter_map(|end| end.map_err(|why| output::warn(&why)).ok().flatten()).next();
-        let end = end.map(|end| (end.last_revision(), time_text(end.last_time())));
-        let bytes = bytes_of(&listed, names);
-        let (last_revision, last_at) = end.unzip();
-        rows.push([
-            branch.to_string(),
-            recorder.to_string(),
-            names.len().to_string(),
-            size_text(bytes),
-            format!("{}, {}", first.revision, time_text(first.begun)),
-            match (last_revision, &last_at) {
-                (Some(revision), Some(at)) => format!("{revision}, {at}"),
-                _ => "not known".into(),
-            },
-        ]);
-        recorders.push(json!({
-            "branch": branch.to_string(),
-            "recorder": recorder,
-            "segment_count": names.len(),
-            "byte_count": bytes,
-            "first_revision": first.revision,
-            "first_at": time_text(first.begun),
-            "last_revision": last_revision,
-            "last_at": last_at,
-        }));
+/// List what each recorder has recorded
+#[derive(Debug, Args)]
+pub(crate) struct List;
+
+impl LocalVerb for List {
+    const SPEC: Spec = Spec {
+        name: "recording list",
+        group: Group::Recording,
+        about: About::Other,
+        past: Past::OnRecording,
+        exits: &[],
+        examples: &[(
+            "orchestrate recording list --recording /var/lib/orchestrate-observer/recording",
+            "what is recorded, and how much space it takes",
+        )],
+    };
+
+    /// Lists the recorders of each history. Only the last segment of each is read.
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Opened { named, place, listed } = Opened::open(program.settings)?;
+        let recording = recording_of(&listed);
+        let (mut rows, mut recorders) = (Vec::new(), Vec::new());
+        for (branch, recorder, names) in recording.recorders() {
+            let Some(first) = names.first() else { continue };
+            // The newest one may say nothing yet.
+            let ends = names.iter().rev().take(2).map(|name| load(name, &place));
+            let end = ends.filter_map(|end| end.map_err(|why| output::warn(&why)).ok().flatten()).next();
+            let end = end.map(|end| (end.last_revision(), time_text(end.last_time())));
+            let bytes = bytes_of(&listed, names);
+            let (last_revision, last_at) = end.unzip();
+            rows.push([
+                branch.to_string(),
+                recorder.to_string(),
+                names.len().to_string(),
+                size_text(bytes),
+                format!("{}, {}", first.revision, time_text(first.begun)),
+                match (last_revision, &last_at) {
+                    (Some(revision), Some(at)) => format!("{revision}, {at}"),
+                    _ => "not known".into(),
+                },
+            ]);
+            recorders.push(json!({
+                "branch": branch.to_string(),
+                "recorder": recorder,
+                "segment_count": names.len(),
+                "byte_count": bytes,
+                "first_revision": first.revision,
+                "first_at": time_text(first.begun),
+                "last_revision": last_revision,
+                "last_at": last_at,
+            }));
+        }
+        output.answer(&json!({ "recording": named.name, "recorders": recorders }), |output| {
+            output.table(["BRANCH", "RECORDER", "SEGMENTS", "SIZE", "FROM", "TO"], rows);
+        });
+        Ok(Exit::Yes)
     }
-    output.answer(&json!({ "recording": named.name, "recorders": recorders }), |output| {
-        output.table(["BRANCH", "RECORDER", "SEGMENTS", "SIZE", "FROM", "TO"], rows);
-    });
-    Ok(Exit::Yes)
 }
 
-/// Reads everything.
-fn check(
-    listed: Vec<ListedSegment>,
-    place: &RecordingPlace,
-    named: &NamedRecording,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let diagnostics = recording_of(&listed).check(place);
-    let faults = diagnostics.iter().filter(|diagnostic| diagnostic.kind.is_fault()).count();
-    let shown = diagnostics.iter().map(|Diagnostic { segment, kind, message }| {
+/// Read every segment, and say what is wrong or missing
+#[derive(Debug, Args)]
+pub(crate) struct Check;
+
+impl LocalVerb for Check {
+    const SPEC: Spec = Spec {
+        name: "recording check",
+        group: Group::Recording,
+        about: About::Other,
+        past: Past::OnRecording,
+        exits: &[Exit::No],
+        examples: &[(
+            "orchestrate recording check --recording /var/lib/orchestrate-observer/recording",
+            "read everything, and say what is wrong or missing",
+        )],
+    };
+
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Opened { named, place, listed } = Opened::open(program.settings)?;
+        let diagnostics = recording_of(&listed).check(&place);
+        let faults = diagnostics.iter().filter(|diagnostic| diagnostic.kind.is_fault()).count();
+        let shown = diagnostics.iter().map(|Diagnostic { segment, kind, message }| {
         json!({ "segment": segment.to_string(), "diagnostic": kind_name(*kind), "message": message })
     });
-    let answer = json!({
-        "recording": named.name,
-        "segment_count": listed.len(),
-        "diagnostics": shown.collect::<Vec<_>>(),
-    });
-    output.answer(&answer, |output| {
-        for Diagnostic { segment, kind, message } in &diagnostics {
-            let fault = if kind.is_fault() { "FAULT: " } else { "" };
-            // Messages about one segment begin with its name.
-            let message = message.strip_prefix(&format!("{segment}: ")).unwrap_or(message);
-            output.line(&format!("{segment}: {fault}{message}"));
-        }
-        let faults = match faults {
-            0 => "no fault".to_owned(),
-            1 => "1 fault".to_owned(),
-            more => format!("{more} faults"),
-        };
-        output.line(&format!("{} segments, {faults}", listed.len()));
-    });
-    Ok(if faults == 0 { Exit::Yes } else { Exit::No })
+        let answer = json!({
+            "recording": named.name,
+            "segment_count": listed.len(),
+            "diagnostics": shown.collect::<Vec<_>>(),
+        });
+        output.answer(&answer, |output| {
+            for Diagnostic { segment, kind, message } in &diagnostics {
+                let fault = if kind.is_fault() { "FAULT: " } else { "" };
+                // Messages about one segment begin with its name.
+                let message = message.strip_prefix(&format!("{segment}: ")).unwrap_or(message);
+                output.line(&format!("{segment}: {fault}{message}"));
+            }
+            let faults = match faults {
+                0 => "no fault".to_owned(),
+                1 => "1 fault".to_owned(),
+                more => format!("{more} faults"),
+            };
+            output.line(&format!("{} segments, {faults}", listed.len()));
+        });
+        Ok(if faults == 0 { Exit::Yes } else { Exit::No })
+    }
 }
 
 fn kind_name(kind: DiagnosticKind) -> &'static str {
@@ -194,76 +209,101 @@ fn kind_name(kind: DiagnosticKind) -> &'static str {
     }
 }
 
-/// Removes segments that are old.
-fn prune(
-    options: &Prune,
-    mut listed: Vec<ListedSegment>,
-    (place, named): (&RecordingPlace, &NamedRecording),
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    if let Some(recorder) = &options.recorder {
-        listed.retain(|segment| segment.name.recorder == *recorder);
-        if listed.is_empty() {
-            return Err(Failure::no(format!("{} has no segment of recorder {recorder}", named.name)));
+impl LocalVerb for Prune {
+    const SPEC: Spec = Spec {
+        name: "recording prune",
+        group: Group::Recording,
+        about: About::Other,
+        past: Past::OnRecording,
+        exits: &[],
+        examples: &[(
+            "orchestrate recording prune --recording /srv/recording --older-than 90d --dry-run",
+            "say which segments would be removed",
+        )],
+    };
+
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Opened { named, place, mut listed } = Opened::open(program.settings)?;
+        if let Some(recorder) = &self.recorder {
+            listed.retain(|segment| segment.name.recorder == *recorder);
+            if listed.is_empty() {
+                return Err(Failure::no(format!("{} has no segment of recorder {recorder}", named.name)));
+            }
         }
-    }
-    let age = options.older_than.as_millis();
-    let before = now_millis().saturating_sub(i64::try_from(age).unwrap_or(i64::MAX));
-    let removed = recording_of(&listed).ended_before(before);
-    let bytes = bytes_of(&listed, &removed);
-    if !options.dry_run {
-        for name in &removed {
-            place.remove(name).map_err(|error| named.unreadable(format!("{name}: {error}")))?;
+        let age = self.older_than.as_millis();
+        let before = now_millis().saturating_sub(i64::try_from(age).unwrap_or(i64::MAX));
+        let removed = recording_of(&listed).ended_before(before);
+        let bytes = bytes_of(&listed, &removed);
+        if !self.dry_run {
+            for name in &removed {
+                place.remove(name).map_err(|error| named.unreadable(format!("{name}: {error}")))?;
+            }
         }
+        let names: Vec<String> = removed.iter().map(ToString::to_string).collect();
+        let answer = json!({ "recording": named.name, "removed_segments": names, "byte_count": bytes });
+        output.answer(&answer, |output| {
+            names.iter().for_each(|name| output.line(name));
+            let done = if self.dry_run { "would be removed" } else { "removed" };
+            output.line(&format!(
+                "{done}: {} of {} segments, {}",
+                names.len(),
+                listed.len(),
+                size_text(bytes)
+            ));
+        });
+        Ok(Exit::Yes)
     }
-    let names: Vec<String> = removed.iter().map(ToString::to_string).collect();
-    let answer = json!({ "recording": named.name, "removed_segments": names, "byte_count": bytes });
-    output.answer(&answer, |output| {
-        names.iter().for_each(|name| output.line(name));
-        let done = if options.dry_run { "would be removed" } else { "removed" };
-        output.line(&format!("{done}: {} of {} segments, {}", names.len(), listed.len(), size_text(bytes)));
-    });
-    Ok(Exit::Yes)
 }
 
-/// Erases values, and says of which segments that could not be done.
-fn erase_values(
-    options: &Erase,
-    listed: Vec<ListedSegment>,
-    (place, named): (&RecordingPlace, &NamedRecording),
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let mark = Erased { at: now_millis(), what: options.what() };
-    let (mut rewritten, mut left) = (Vec::new(), Vec::new());
-    for ListedSegment { name, .. } in &listed {
-        // One that cannot be read or written keeps no value in the others.
-        let erased = place.load(name).map_err(|why| format!("it may have values: {why}")).and_then(|bytes| {
+impl LocalVerb for Erase {
+    const SPEC: Spec = Spec {
+        name: "recording erase",
+        group: Group::Recording,
+        about: About::Other,
+        past: Past::OnRecording,
+        exits: &[],
+        examples: &[(
+            "orchestrate recording erase /orchestrate/reports/web-7 --recording /srv/recording",
+            "erase what web-7 reported",
+        )],
+    };
+
+    /// Erases values, and says of which segments that could not be done.
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Opened { named, place, listed } = Opened::open(program.settings)?;
+        let mark = Erased { at: now_millis(), what: self.what() };
+        let (mut rewritten, mut left) = (Vec::new(), Vec::new());
+        for ListedSegment { name, .. } in &listed {
+            // One that cannot be read or written keeps no value in the others.
             let erased =
-                erase(&bytes, |key| options.includes(key), &mark).map_err(|error| why_left(&error))?;
-            if let Some(bytes) = erased.as_ref().filter(|_| !options.dry_run) {
-                place.replace(name, bytes).map_err(|why| format!("it has values: {why}"))?;
+                place.load(name).map_err(|why| format!("it may have values: {why}")).and_then(|bytes| {
+                    let erased =
+                        erase(&bytes, |key| self.includes(key), &mark).map_err(|error| why_left(&error))?;
+                    if let Some(bytes) = erased.as_ref().filter(|_| !self.dry_run) {
+                        place.replace(name, bytes).map_err(|why| format!("it has values: {why}"))?;
+                    }
+                    Ok(erased.is_some())
+                });
+            match erased {
+                Ok(true) => rewritten.push(name.to_string()),
+                Ok(false) => {}
+                Err(why) => left.push((name.to_string(), why)),
             }
-            Ok(erased.is_some())
-        });
-        match erased {
-            Ok(true) => rewritten.push(name.to_string()),
-            Ok(false) => {}
-            Err(why) => left.push((name.to_string(), why)),
         }
+        let shown = left.iter().map(|(name, why)| json!({ "segment": name, "message": why }));
+        let answer = json!({
+            "recording": named.name,
+            "rewritten_segments": rewritten,
+            "unchanged_segments": shown.collect::<Vec<_>>(),
+        });
+        output.answer(&answer, |output| {
+            rewritten.iter().for_each(|name| output.line(name));
+            let done = if self.dry_run { "would be rewritten" } else { "rewritten" };
+            output.line(&format!("{done}: {} of {} segments", rewritten.len(), listed.len()));
+        });
+        left.iter().for_each(|(name, why)| output::warn(&format!("{name}: {why}")));
+        Ok(if left.is_empty() { Exit::Yes } else { Exit::CannotTell })
     }
-    let shown = left.iter().map(|(name, why)| json!({ "segment": name, "message": why }));
-    let answer = json!({
-        "recording": named.name,
-        "rewritten_segments": rewritten,
-        "unchanged_segments": shown.collect::<Vec<_>>(),
-    });
-    output.answer(&answer, |output| {
-        rewritten.iter().for_each(|name| output.line(name));
-        let done = if options.dry_run { "would be rewritten" } else { "rewritten" };
-        output.line(&format!("{done}: {} of {} segments", rewritten.len(), listed.len()));
-    });
-    left.iter().for_each(|(name, why)| output::warn(&format!("{name}: {why}")));
-    Ok(if left.is_empty() { Exit::Yes } else { Exit::CannotTell })
 }
 
 fn why_left(error: &SegmentError) -> String {

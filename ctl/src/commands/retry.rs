@@ -2,6 +2,7 @@
 
 use super::context::{Store, host_of, now};
 use super::selection::{Selection, members};
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::why::unknown;
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -27,32 +28,45 @@ pub(crate) struct Retry {
     suspect: bool,
 }
 
-/// Asks hosts to try again.
-pub(super) async fn retry(options: Retry, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let Retry { host, selection, suspect } = options;
-    if let Some(host) = host {
-        let host = host_of(&host)?;
-        let revision = ask(&host, store).await?;
-        output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
-        return Ok(Exit::Yes);
+impl Verb for Retry {
+    const SPEC: Spec = Spec {
+        name: "retry",
+        group: Group::Fleet,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[
+            ("orchestrate retry web-7", "try again now"),
+            ("orchestrate retry --suspect", "all suspect hosts"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { host, selection, suspect } = self;
+        if let Some(host) = host {
+            let host = host_of(&host)?;
+            let revision = ask(&host, store).await?;
+            output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
+            return Ok(Exit::Yes);
+        }
+        if selection.is_empty() && !suspect {
+            return Err(Failure::usage(anyhow!(
+                "name a host, or select hosts with --role, --group, --label or --suspect"
+            )));
+        }
+        let verdicts = if suspect { vec![VerdictKind::Suspect] } else { Vec::new() };
+        let hosts = members(&selection.filter(verdicts)?, store).await?;
+        let mut revision = 0;
+        for (done, host) in hosts.iter().enumerate() {
+            revision = ask(host, store).await.inspect_err(|_| {
+                output::note(&format!("{done} of {} hosts were asked before this error", hosts.len()));
+            })?;
+        }
+        output.answer(&json!({ "hosts": hosts, "revision": revision, "changed": true }), |output| {
+            hosts.iter().for_each(|host| output.line(host.as_str()));
+        });
+        Ok(Exit::Yes)
     }
-    if selection.is_empty() && !suspect {
-        return Err(Failure::usage(anyhow!(
-            "name a host, or select hosts with --role, --group, --label or --suspect"
-        )));
-    }
-    let verdicts = if suspect { vec![VerdictKind::Suspect] } else { Vec::new() };
-    let hosts = members(&selection.filter(verdicts)?, store).await?;
-    let mut revision = 0;
-    for (done, host) in hosts.iter().enumerate() {
-        revision = ask(host, store).await.inspect_err(|_| {
-            output::note(&format!("{done} of {} hosts were asked before this error", hosts.len()));
-        })?;
-    }
-    output.answer(&json!({ "hosts": hosts, "revision": revision, "changed": true }), |output| {
-        hosts.iter().for_each(|host| output.line(host.as_str()));
-    });
-    Ok(Exit::Yes)
 }
 
 /// Asks one host, and returns the revision of the request.

@@ -2,9 +2,12 @@
 
 use super::context::{Store, version_of};
 use super::trigger;
+use super::verb::{About, Group, Past, Spec, Verb};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
+use clap::Args;
 use planning::rollout::{PastOutcome, RolloutHistory, good_version};
 use schema::codec;
 use schema::instruction::Instruction;
@@ -15,22 +18,41 @@ use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
 use serde_json::json;
 
-/// Makes the fleet go back. Without a version it goes back to the last one whose rollout ended.
-pub(super) async fn roll_back(
-    to: Option<&str>,
-    reason: &str,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let to = to.map(version_of).transpose()?;
-    store.prepare_act();
-    let keys = [Key::CurrentVersion, Key::Store, Key::RolloutPolicy, Key::Trigger];
-    let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
-    let Some(instruction) = Instruction::find(&found) else {
-        return Err(Failure::refused("the fleet has no desired version; nothing was changed"));
+/// Make the fleet go back to the last version that worked
+#[derive(Debug, Args)]
+pub(crate) struct Rollback {
+    /// Go back to this version
+    #[arg(long, value_name = "V", add = completion::versions())]
+    to: Option<String>,
+    /// Reason, for others to read
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+impl Verb for Rollback {
+    const SPEC: Spec = Spec {
+        name: "rollout rollback",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[
+            ("orchestrate rollout rollback", "back to the last version whose rollout ended"),
+            ("orchestrate rollout rollback --to v42", "back to v42"),
+        ],
     };
-    let from = &instruction.version;
-    let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
+
+    /// Without a version the fleet goes back to the last one whose rollout ended.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let to = self.to.as_deref().map(version_of).transpose()?;
+        store.prepare_act();
+        let keys = [Key::CurrentVersion, Key::Store, Key::RolloutPolicy, Key::Trigger];
+        let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
+        let Some(instruction) = Instruction::find(&found) else {
+            return Err(Failure::refused("the fleet has no desired version; nothing was changed"));
+        };
+        let from = &instruction.version;
+        let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
         let example = version_before(from, &found);
         let example = example.map(|before| format!(", such as --to {before} for the version before it"));
         Failure::refused(format!(
@@ -38,29 +60,29 @@ pub(super) async fn roll_back(
             example.unwrap_or_default()
         ))
     })?;
-    if target == *from {
-        output::note(&format!("{target} is the desired version already; nothing was written"));
-        let revision = instruction.order.revision;
-        let answer =
-            json!({ "version": target, "from_version": from, "revision": revision, "changed": false });
+        if target == *from {
+            output::note(&format!("{target} is the desired version already; nothing was written"));
+            let revision = instruction.order.revision;
+            let answer =
+                json!({ "version": target, "from_version": from, "revision": revision, "changed": false });
+            output.answer(&answer, |_| {});
+            return Ok(Exit::Yes);
+        }
+        let act = store.act("rollout rollback", Some(&self.reason)).await?;
+        let transaction = operator::roll_back(&target, &found, &act);
+        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if !committed.applied {
+            return Err(Failure::cannot_tell(
+                "the desired version changed during the command; nothing was written, repeat the command",
+            ));
+        }
+        LocalState::of(store.settings).keep_current_version(&target);
+        let record = trigger::write_record(committed.revision, None, store).await;
+        output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
+        let answer = json!({ "version": target, "from_version": from, "revision": committed.revision, "changed": true });
         output.answer(&answer, |_| {});
-        return Ok(Exit::Yes);
+        trigger::if_started(&target, record)
     }
-    let act = store.act("rollout rollback", Some(reason)).await?;
-    let transaction = operator::roll_back(&target, &found, &act);
-    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-    if !committed.applied {
-        return Err(Failure::cannot_tell(
-            "the desired version changed during the command; nothing was written, repeat the command",
-        ));
-    }
-    LocalState::of(store.settings).keep_current_version(&target);
-    let record = trigger::write_record(committed.revision, None, store).await;
-    output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
-    let answer =
-        json!({ "version": target, "from_version": from, "revision": committed.revision, "changed": true });
-    output.answer(&answer, |_| {});
-    trigger::if_started(&target, record)
 }
 
 /// Returns the version that was desired before, unless a rollout of it was halted.

@@ -2,6 +2,7 @@
 //! whether they may run. Which of them may go is decided by `planning::upgrade`.
 
 use super::context::{Store, version_of};
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::{desired, host_config, trigger};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -9,7 +10,7 @@ use crate::local::{self, LocalState};
 use crate::output::{self, Output};
 use crate::seen_stores;
 use anyhow::{Context, anyhow};
-use clap::{Args, Subcommand};
+use clap::Args;
 use planning::upgrade::{
     UpgradeRules, UpgradeState, UpgradeStep, UpgradeView, disable_all, next_step, upgrade_reads,
 };
@@ -25,17 +26,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// Number of steps of one round that may be refused because others change the same keys.
 const TRIES: u32 = 64;
-
-/// Verbs of `rolling_upgrade`.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum RollingUpgradeVerb {
-    Upgrade(Upgrade),
-    /// Print which hosts are upgraded, which are being upgraded, and which wait
-    Status,
-    /// Hold the scripts of all hosts until `rolling_upgrade upgrade` lets them run
-    GlobalDisablePuppet,
-}
 
 /// Let as many hosts run their scripts as the rolling rules allow
 #[derive(Debug, Args)]
@@ -55,19 +45,6 @@ pub(crate) struct Upgrade {
     /// Rules in JSON, which win over those of the file: rolling_rules, role_dependencies, group_mappings
     #[arg(long, value_name = "JSON")]
     instructions: Option<String>,
-}
-
-/// Runs a verb of `rolling_upgrade`.
-pub(super) async fn rolling_upgrade(
-    verb: RollingUpgradeVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    match verb {
-        RollingUpgradeVerb::Upgrade(options) => upgrade(options, store, output).await,
-        RollingUpgradeVerb::Status => status(store, output).await,
-        RollingUpgradeVerb::GlobalDisablePuppet => global_disable_puppet(store, output).await,
-    }
 }
 
 /// Reads what a step is decided from.
@@ -108,16 +85,31 @@ fn lists(view: &UpgradeView) -> Value {
     })
 }
 
-async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (found, view) = read(store).await?;
-    let mut answer = lists(&view);
-    let line = host_config::mapping(&answer)?;
-    answer["held"] = json!(view.held_hosts().collect::<Vec<_>>());
-    answer["version"] = json!(view.desired());
-    answer["revision"] = json!(found.revision);
-    output.answer(&answer, |o| o.line(&line));
-    note_held(view.held_hosts());
-    Ok(Exit::Yes)
+/// Print which hosts are upgraded, which are being upgraded, and which wait
+#[derive(Debug, Args)]
+pub(crate) struct Status;
+
+impl Verb for Status {
+    const SPEC: Spec = Spec {
+        name: "rolling_upgrade status",
+        group: Group::Original,
+        about: About::SelfChecked,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let (found, view) = read(store).await?;
+        let mut answer = lists(&view);
+        let line = host_config::mapping(&answer)?;
+        answer["held"] = json!(view.held_hosts().collect::<Vec<_>>());
+        answer["version"] = json!(view.desired());
+        answer["revision"] = json!(found.revision);
+        output.answer(&answer, |o| o.line(&line));
+        note_held(view.held_hosts());
+        Ok(Exit::Yes)
+    }
 }
 
 fn note_held<'a>(held: impl IntoIterator<Item = &'a HostName>) {
@@ -144,21 +136,36 @@ impl Waits {
     }
 }
 
-async fn global_disable_puppet(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    for _ in 0..TRIES {
-        let (found, view) = read(store).await?;
-        let (change, is_last) = disable_all(&view);
-        let is_done = view.holds_all() && change.is_empty();
-        let revision = match is_done {
-            true => Some(found.revision),
-            false => commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?,
-        };
-        if let Some(revision) = revision.filter(|_| is_last) {
-            output.answer(&json!({ "changed": !is_done, "revision": revision }), |_| {});
-            return Ok(Exit::Yes);
+/// Hold the scripts of all hosts until `rolling_upgrade upgrade` lets them run
+#[derive(Debug, Args)]
+pub(crate) struct GlobalDisablePuppet;
+
+impl Verb for GlobalDisablePuppet {
+    const SPEC: Spec = Spec {
+        name: "rolling_upgrade global_disable_puppet",
+        group: Group::Original,
+        about: About::SelfChecked,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        for _ in 0..TRIES {
+            let (found, view) = read(store).await?;
+            let (change, is_last) = disable_all(&view);
+            let is_done = view.holds_all() && change.is_empty();
+            let revision = match is_done {
+                true => Some(found.revision),
+                false => commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?,
+            };
+            if let Some(revision) = revision.filter(|_| is_last) {
+                output.answer(&json!({ "changed": !is_done, "revision": revision }), |_| {});
+                return Ok(Exit::Yes);
+            }
         }
+        Err(others_change())
     }
-    Err(others_change())
 }
 
 /// Reads the rules of the file, and those of the option, which win.
@@ -210,35 +217,49 @@ impl Stop {
     }
 }
 
-async fn upgrade(options: Upgrade, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let version = version_of(&options.version)?;
-    let rules = rules(options.instructions.as_deref(), store)?;
-    let repeats = options.retry && !options.noop;
-    let mut stop = repeats.then(Stop::listen).transpose()?;
-    let mut done = Done::default();
-    let mut stopped = false;
-    if options.noop {
-        preview(&version, &rules, &mut done, store).await?;
-    } else {
-        round(&version, &rules, true, &mut done, store).await?;
-    }
-    while let Some(stop) = stop.as_mut().filter(|_| !done.is_over && !stopped) {
-        stopped = stop.within(RETRY_INTERVAL).await;
-        if stopped {
-            break;
+impl Verb for Upgrade {
+    const SPEC: Spec = Spec {
+        name: "rolling_upgrade upgrade",
+        group: Group::Original,
+        about: About::SelfChecked,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[(
+            "orchestrate rolling_upgrade upgrade v43 --retry",
+            "upgrade host after host until all are done",
+        )],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let version = version_of(&self.version)?;
+        let rules = rules(self.instructions.as_deref(), store)?;
+        let repeats = self.retry && !self.noop;
+        let mut stop = repeats.then(Stop::listen).transpose()?;
+        let mut done = Done::default();
+        let mut stopped = false;
+        if self.noop {
+            preview(&version, &rules, &mut done, store).await?;
+        } else {
+            round(&version, &rules, true, &mut done, store).await?;
         }
-        match round(&version, &rules, false, &mut done, &store.again()).await {
-            Err(failure) if failure.exit == Exit::CannotTell => {
-                output::warn(&format!("{:#}; the command tries again", failure.error));
+        while let Some(stop) = stop.as_mut().filter(|_| !done.is_over && !stopped) {
+            stopped = stop.within(RETRY_INTERVAL).await;
+            if stopped {
+                break;
             }
-            other => other?,
+            match round(&version, &rules, false, &mut done, &store.again()).await {
+                Err(failure) if failure.exit == Exit::CannotTell => {
+                    output::warn(&format!("{:#}; the command tries again", failure.error));
+                }
+                other => other?,
+            }
         }
+        if stopped {
+            output::note("stopped; not every host is upgraded yet");
+        }
+        print(&done, &self, &version, output)?;
+        Ok(Exit::of(!stopped))
     }
-    if stopped {
-        output::note("stopped; not every host is upgraded yet");
-    }
-    print(&done, &options, &version, output)?;
-    Ok(Exit::of(!stopped))
 }
 
 /// Says what the next step would be.

@@ -1,15 +1,14 @@
-//! `rollout pause`, `rollout resume` and the other verbs of `rollout`, and what is known of the present rollout.
+//! `rollout start`, `rollout pause` and `rollout resume`, and what is known of the present rollout.
 
 use super::context::Store;
 use super::freeze_list::note_freezes;
+use super::freezes;
 use super::freezes::FreezeAnswer;
 use super::trigger::{self, TriggerUpdate};
-use super::watch::{self, Repeat};
-use super::{freezes, rollback, rollout_history, rollout_options, rollout_status};
-use crate::completion;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use clap::Subcommand;
+use clap::Args;
 use etcd_session::StoreError;
 use planning::fleet::views::FreezeView;
 use planning::rollout::RolloutFailures;
@@ -20,106 +19,89 @@ use schema::keys::{Key, Prefix};
 use schema::snapshot::KeySnapshot;
 use schema::writes::rollout::resume;
 use serde_json::json;
-use std::cell::Cell;
 
-/// Verbs of `rollout`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RolloutVerb {
-    /// Make the fleet run a version, as trigger_update does
-    Start(TriggerUpdate),
-    /// Keep every host from starting an update, until `rollout resume`
-    Pause {
-        /// Reason, for others to read
-        #[arg(long, default_value = "")]
-        reason: String,
-    },
-    /// End the pause, or the halt of a rollout in which too many hosts failed
-    Resume {
-        /// End the pause, and leave a halt as it is
-        #[arg(long, conflicts_with = "halt")]
-        pause: bool,
-        /// End the halt, and leave a pause as it is
-        #[arg(long)]
-        halt: bool,
-    },
-    /// Print how far the rollout of the desired version is
-    Status {
-        /// Show it again whenever it changes, until it ended or is halted
-        #[arg(long, conflicts_with = "wait")]
-        watch: bool,
-        /// Wait until it ended, is halted or was refused, at most for this long
-        #[arg(long, value_name = "DURATION")]
-        wait: Option<String>,
-    },
-    /// List the last rollouts and their outcomes
-    History,
-    /// List the hosts that wait for a limit, in the order in which they go
-    Queue,
-    Set(rollout_options::Set),
-    /// Do not wait for this host any more
-    Excuse {
-        /// Host for which the rollout does not wait any more
-        #[arg(add = completion::hosts())]
-        host: String,
-        /// Reason, for others to read
-        #[arg(long)]
-        reason: String,
-    },
-    /// Make the fleet go back to the last version that worked
-    Rollback {
-        /// Go back to this version
-        #[arg(long, value_name = "V", add = completion::versions())]
-        to: Option<String>,
-        /// Reason, for others to read
-        #[arg(long, default_value = "")]
-        reason: String,
-    },
+/// Make the fleet run a version, as trigger_update does
+#[derive(Debug, Args)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    update: TriggerUpdate,
 }
 
-/// Runs a verb of `rollout`.
-pub(super) async fn rollout(
-    verb: RolloutVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    match verb {
-        RolloutVerb::Start(options) => trigger::trigger_update("rollout start", options, store, output).await,
-        RolloutVerb::Set(options) => rollout_options::set(options, store, output).await,
-        RolloutVerb::Pause { reason } => pause(reason, store, output).await,
-        RolloutVerb::Resume { pause, halt } => {
-            let only = match (pause, halt) {
-                (true, _) => Some(Stop::Pause),
-                (_, true) => Some(Stop::Halt),
-                _ => None,
-            };
-            resume_updates(only, store, output).await
-        }
-        RolloutVerb::Status { watch, wait } => {
-            let repeat = Repeat::read(watch, wait.as_deref())?;
-            let followed = Cell::new(None);
-            watch::repeat(repeat, store, output, async |store, output| {
-                rollout_status::status(&followed, store, output).await
-            })
-            .await
-        }
-        RolloutVerb::History => rollout_history::history(store, output).await,
-        RolloutVerb::Queue => rollout_history::queue(store, output).await,
-        RolloutVerb::Excuse { host, reason } => rollout_status::excuse(&host, &reason, store, output).await,
-        RolloutVerb::Rollback { to, reason } => {
-            rollback::roll_back(to.as_deref(), &reason, store, output).await
-        }
+impl Verb for Start {
+    const SPEC: Spec = Spec {
+        name: "rollout start",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate rollout start v43", "the same as trigger_update v43")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        trigger::trigger_update("rollout start", self.update, store, output).await
     }
 }
 
-async fn pause(reason: String, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let found = freezes::read(&FreezeScope::Pause, store).await?;
-    let Some(pause) = FrozenBy::all(&found).next() else {
-        return freezes::add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await;
+/// Keep every host from starting an update, until `rollout resume`
+#[derive(Debug, Args)]
+pub(crate) struct Pause {
+    /// Reason, for others to read
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+impl Verb for Pause {
+    const SPEC: Spec = Spec {
+        name: "rollout pause",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[("orchestrate rollout pause --reason 'db is slow'", "no host starts an update")],
     };
-    output::note(&format!("nothing was written: {pause}"));
-    let answer = FreezeAnswer { freeze: FreezeView(pause), revision: found.revision, changed: false };
-    output.answer(&answer, |_| {});
-    Ok(Exit::Yes)
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let found = freezes::read(&FreezeScope::Pause, store).await?;
+        let Some(pause) = FrozenBy::all(&found).next() else {
+            return freezes::add("rollout pause", &FreezeScope::Pause, (None, self.reason), store, output)
+                .await;
+        };
+        output::note(&format!("nothing was written: {pause}"));
+        let answer = FreezeAnswer { freeze: FreezeView(pause), revision: found.revision, changed: false };
+        output.answer(&answer, |_| {});
+        Ok(Exit::Yes)
+    }
+}
+
+/// End the pause, or the halt of a rollout in which too many hosts failed
+#[derive(Debug, Args)]
+pub(crate) struct Resume {
+    /// End the pause, and leave a halt as it is
+    #[arg(long, conflicts_with = "halt")]
+    pause: bool,
+    /// End the halt, and leave a pause as it is
+    #[arg(long)]
+    halt: bool,
+}
+
+impl Verb for Resume {
+    const SPEC: Spec = Spec {
+        name: "rollout resume",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[("orchestrate rollout resume", "hosts start again")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let only = match (self.pause, self.halt) {
+            (true, _) => Some(Stop::Pause),
+            (_, true) => Some(Stop::Halt),
+            _ => None,
+        };
+        resume_updates(only, store, output).await
+    }
 }
 
 /// What `rollout resume` ends.

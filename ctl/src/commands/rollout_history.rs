@@ -1,8 +1,10 @@
 //! `rollout history` and `rollout queue`: what became of the last rollouts, and which hosts wait for their turn.
 
 use super::context::Store;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
+use clap::Args;
 use planning::rollout::RolloutHistory;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -10,18 +12,32 @@ use schema::limit::Limit;
 use schema::names::HostName;
 use serde_json::json;
 
-/// Prints what became of the rollouts that the store remembers, the newest first.
-pub(super) async fn history(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let keys = [Key::Store, Key::CurrentVersion];
-    let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
-    let history = RolloutHistory::read(&found);
-    output.view(&history);
-    if history.rollouts.is_empty() {
-        return Err(Failure::no(
-            "no rollout has a record yet, because only rollouts under a policy have one; `orchestrate events` shows who triggered what",
-        ));
+/// List the last rollouts and their outcomes
+#[derive(Debug, Args)]
+pub(crate) struct History;
+
+impl Verb for History {
+    const SPEC: Spec = Spec {
+        name: "rollout history",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[("orchestrate rollout history", "who triggered what, and how it ended")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let keys = [Key::Store, Key::CurrentVersion];
+        let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
+        let history = RolloutHistory::read(&found);
+        output.view(&history);
+        if history.rollouts.is_empty() {
+            return Err(Failure::no(
+                "no rollout has a record yet, because only rollouts under a policy have one; `orchestrate events` shows who triggered what",
+            ));
+        }
+        Ok(Exit::Yes)
     }
-    Ok(Exit::Yes)
 }
 
 /// A host that waits for its turn.
@@ -33,37 +49,52 @@ struct Waiting {
     host: HostName,
 }
 
-/// Prints which hosts wait for a limit of the present rollout, in the order in which they go.
-pub(super) async fn queue(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (session, deadline) = (&store.session, store.deadline);
-    let found = session.read_all(&[Key::Store, Key::CurrentVersion], &[], None, deadline).await?;
-    let Some(Instruction { order, version }) = Instruction::find(&found) else {
-        return Err(Failure::refused("the fleet has no desired version"));
+/// List the hosts that wait for a limit, in the order in which they go
+#[derive(Debug, Args)]
+pub(crate) struct Queue;
+
+impl Verb for Queue {
+    const SPEC: Spec = Spec {
+        name: "rollout queue",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[("orchestrate rollout queue", "which hosts wait for a limit")],
     };
-    let tickets = [Prefix::QueuesOf(order)];
-    let tickets = session.read_all(&[], &tickets, Some(found.revision), deadline).await?;
-    let mut waiting: Vec<Waiting> = Vec::new();
-    // The last key of a queue is that of the host that goes first.
-    for key in tickets.entries.keys().rev() {
-        if let Ok(Key::Ticket(_, limit, _, host)) = Key::parse(key) {
-            let turn = waiting.iter().rev().take_while(|before| before.limit == limit).count() + 1;
-            waiting.push(Waiting { limit, turn, host });
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let (session, deadline) = (&store.session, store.deadline);
+        let found = session.read_all(&[Key::Store, Key::CurrentVersion], &[], None, deadline).await?;
+        let Some(Instruction { order, version }) = Instruction::find(&found) else {
+            return Err(Failure::refused("the fleet has no desired version"));
+        };
+        let tickets = [Prefix::QueuesOf(order)];
+        let tickets = session.read_all(&[], &tickets, Some(found.revision), deadline).await?;
+        let mut waiting: Vec<Waiting> = Vec::new();
+        // The last key of a queue is that of the host that goes first.
+        for key in tickets.entries.keys().rev() {
+            if let Ok(Key::Ticket(_, limit, _, host)) = Key::parse(key) {
+                let turn = waiting.iter().rev().take_while(|before| before.limit == limit).count() + 1;
+                waiting.push(Waiting { limit, turn, host });
+            }
         }
+        waiting.sort();
+        let hosts = waiting.iter().map(
+            |Waiting { limit, turn, host }| json!({ "limit": limit.path(), "turn": turn, "host": host }),
+        );
+        let answer = json!({
+            "version": version,
+            "rollout_id": order.to_string(),
+            "queue": hosts.collect::<Vec<_>>(),
+            "revision": found.revision,
+        });
+        output.answer(&answer, |output| {
+            let row = |Waiting { limit, turn, host }: &Waiting| {
+                [limit.to_string(), turn.to_string(), host.to_string()]
+            };
+            output.table(["LIMIT", "TURN", "HOST"], waiting.iter().map(row));
+        });
+        Ok(Exit::of(waiting.is_empty()))
     }
-    waiting.sort();
-    let hosts = waiting
-        .iter()
-        .map(|Waiting { limit, turn, host }| json!({ "limit": limit.path(), "turn": turn, "host": host }));
-    let answer = json!({
-        "version": version,
-        "rollout_id": order.to_string(),
-        "queue": hosts.collect::<Vec<_>>(),
-        "revision": found.revision,
-    });
-    output.answer(&answer, |output| {
-        let row =
-            |Waiting { limit, turn, host }: &Waiting| [limit.to_string(), turn.to_string(), host.to_string()];
-        output.table(["LIMIT", "TURN", "HOST"], waiting.iter().map(row));
-    });
-    Ok(Exit::of(waiting.is_empty()))
 }

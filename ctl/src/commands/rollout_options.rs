@@ -2,6 +2,7 @@
 
 use super::context::Store;
 use super::rollout_status;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::numbers::whole;
 use crate::output::{self, Output};
@@ -150,56 +151,66 @@ pub(crate) struct Set {
     reason: String,
 }
 
-/// Changes the numbers of the present rollout.
-pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let limits = limits_of(&options.max)?;
-    if limits.is_empty() && options.budget.is_none() {
-        return Err(Failure::usage(anyhow!("nothing to change; give --max or --budget")));
-    }
-    store.prepare_act();
-    let rollout_status::Rollout { present, found } = rollout_status::read(store).await?;
-    let PresentRollout { instruction, record } = present;
-    let refused = |why: &str| Failure::refused(format!("{why}; nothing was changed"));
-    if let Some(why) = &record.refused {
-        return Err(refused(why));
-    }
-    if found.get(&Key::Ended(instruction.order)).is_some() {
-        return Err(refused("the rollout has ended"));
-    }
-    check_values(&limits, &found)?;
-    let changed = record_with(&record, &limits, options.budget).map_err(|why| refused(&why))?;
-    let act = store.act("rollout set", Some(&options.reason)).await?;
-    let transaction = change_record(instruction.order, &changed, &found, &act);
-    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-    if !committed.applied {
-        return Err(Failure::cannot_tell(
-            "the rollout changed during the command; nothing was written, repeat the command",
+impl Verb for Set {
+    const SPEC: Spec = Spec {
+        name: "rollout set",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[("orchestrate rollout set --max role/db=2", "two hosts of the role db at a time")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let limits = limits_of(&self.max)?;
+        if limits.is_empty() && self.budget.is_none() {
+            return Err(Failure::usage(anyhow!("nothing to change; give --max or --budget")));
+        }
+        store.prepare_act();
+        let rollout_status::Rollout { present, found } = rollout_status::read(store).await?;
+        let PresentRollout { instruction, record } = present;
+        let refused = |why: &str| Failure::refused(format!("{why}; nothing was changed"));
+        if let Some(why) = &record.refused {
+            return Err(refused(why));
+        }
+        if found.get(&Key::Ended(instruction.order)).is_some() {
+            return Err(refused("the rollout has ended"));
+        }
+        check_values(&limits, &found)?;
+        let changed = record_with(&record, &limits, self.budget).map_err(|why| refused(&why))?;
+        let act = store.act("rollout set", Some(&self.reason)).await?;
+        let transaction = change_record(instruction.order, &changed, &found, &act);
+        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if !committed.applied {
+            return Err(Failure::cannot_tell(
+                "the rollout changed during the command; nothing was written, repeat the command",
+            ));
+        }
+        let budget = changed.budget.map_or_else(|| "none".to_owned(), |budget| budget.to_string());
+        output::note(&format!(
+            "the numbers of the rollout of {} changed at revision {}; hosts that are being updated go on",
+            instruction.version, committed.revision
         ));
-    }
-    let budget = changed.budget.map_or_else(|| "none".to_owned(), |budget| budget.to_string());
-    output::note(&format!(
-        "the numbers of the rollout of {} changed at revision {}; hosts that are being updated go on",
-        instruction.version, committed.revision
-    ));
-    if found.get(&Key::Halt(instruction.order)).is_some() {
-        output::note(
-            "the rollout is still halted; `orchestrate rollout rollback` goes back to the last version that worked, `orchestrate rollout resume` goes on with this one",
-        );
-    }
-    let answer = json!({
-        "version": instruction.version,
-        "limits": changed.limits,
-        "failure_budget": changed.budget,
-        "revision": committed.revision,
-    });
-    output.answer(&answer, |output| {
-        let rows = changed.limits.iter().flat_map(|limit| {
-            let others = (limit.by.to_string(), limit.max);
-            let values = limit.values.iter().map(|(value, max)| (format!("{}/{value}", limit.by), *max));
-            std::iter::once(others).chain(values)
+        if found.get(&Key::Halt(instruction.order)).is_some() {
+            output::note(
+                "the rollout is still halted; `orchestrate rollout rollback` goes back to the last version that worked, `orchestrate rollout resume` goes on with this one",
+            );
+        }
+        let answer = json!({
+            "version": instruction.version,
+            "limits": changed.limits,
+            "failure_budget": changed.budget,
+            "revision": committed.revision,
         });
-        output.table(["LIMIT BY", "MAX"], rows.map(|(by, max)| [by, max.to_string()]));
-        output.line(&format!("failure budget: {budget}"));
-    });
-    Ok(Exit::Yes)
+        output.answer(&answer, |output| {
+            let rows = changed.limits.iter().flat_map(|limit| {
+                let others = (limit.by.to_string(), limit.max);
+                let values = limit.values.iter().map(|(value, max)| (format!("{}/{value}", limit.by), *max));
+                std::iter::once(others).chain(values)
+            });
+            output.table(["LIMIT BY", "MAX"], rows.map(|(by, max)| [by, max.to_string()]));
+            output.line(&format!("failure budget: {budget}"));
+        });
+        Ok(Exit::Yes)
+    }
 }

@@ -3,9 +3,12 @@
 
 use super::context::{Store, host_of, now};
 use super::rollout_text::{HOSTS_NAMED, failures, heading};
-use super::watch::Answer;
+use super::verb::{About, Group, Past, Spec, Verb};
+use super::watch::{self, Answer, Repeat};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use clap::Args;
 use etcd_session::StoreError;
 use planning::rollout::{
     HostResult, NoRollout, Outlook, PresentRollout, RolloutStatus, RolloutWord, StageState, StageSummary,
@@ -15,7 +18,7 @@ use planning::text::rough;
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::order::InstructionOrder;
-use schema::records::Excuse;
+use schema::records::Excuse as ExcuseRecord;
 use schema::snapshot::KeySnapshot;
 use schema::writes::stage;
 use serde_json::json;
@@ -62,9 +65,45 @@ pub(super) async fn outlook(revision: i64, store: &Store<'_>) -> Result<Option<O
     Ok(present.ok().map(|present| present.outlook(&found, now())))
 }
 
+/// Print how far the rollout of the desired version is
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Show it again whenever it changes, until it ended or is halted
+    #[arg(long, conflicts_with = "wait")]
+    watch: bool,
+    /// Wait until it ended, is halted or was refused, at most for this long
+    #[arg(long, value_name = "DURATION")]
+    wait: Option<String>,
+}
+
+impl Verb for Status {
+    const SPEC: Spec = Spec {
+        name: "rollout status",
+        group: Group::Rollout,
+        about: About::SelfChecked,
+        past: Past::Answers,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[
+            ("orchestrate rollout status --watch", "show the rollout until it has ended or is halted"),
+            ("orchestrate rollout status --wait 30m", "wait for its end, for a job"),
+        ],
+    };
+
+    fn past(&self) -> Past {
+        if self.watch || self.wait.is_some() { Past::Waits } else { Self::SPEC.past }
+    }
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let repeat = Repeat::read(self.watch, self.wait.as_deref())?;
+        let followed = Cell::new(None);
+        watch::repeat(repeat, store, output, async |store, output| status(&followed, store, output).await)
+            .await
+    }
+}
+
 /// Prints how far the rollout is. `followed` is the one that was shown first: an answer about another one would be
 /// taken for its end.
-pub(super) async fn status(
+async fn status(
     followed: &Cell<Option<InstructionOrder>>,
     store: &Store<'_>,
     output: &mut Output,
@@ -144,59 +183,79 @@ pub(super) async fn status(
     Ok(Answer { exit, is_final })
 }
 
-/// Writes that the rollout does not wait for a host. If a stage chose the host, another one takes its place.
-pub(super) async fn excuse(
-    host: &str,
-    reason: &str,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let host = host_of(host)?;
-    store.prepare_act();
-    let Rollout { present: PresentRollout { instruction, record }, found } = read(store).await?;
-    let order = instruction.order;
-    if !hosts_of(&found).contains_key(&host) {
-        return Err(Failure::no(format!("host {host} is not on the roster")));
-    }
-    if found.get(&Key::Ended(order)).is_some() {
-        return Err(Failure::refused("the rollout has ended; nothing was changed"));
-    }
-    if found.get(&Key::Excused(order, host.clone())).is_some() {
-        output::note(&format!("host {host} is excused already; nothing was written"));
-        output.answer(&json!({ "host": host, "changed": false, "revision": found.revision }), |_| {});
-        return Ok(Exit::Yes);
-    }
-    if results(order, &record, &found).get(&host) == Some(&HostResult::Proven) {
-        return Err(Failure::refused(format!("host {host} has the version; nothing was changed")));
-    }
-    let without = record_without(&host, (order, &record), &found);
-    let act = store.act("rollout excuse", Some(reason)).await?;
-    let excuse = Excuse { at: now(), by: act.by.clone(), reason: reason.to_owned() };
-    let transaction = stage::excuse((&host, order), (&excuse, &without), &found, &act);
-    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-    if !committed.applied {
-        return Err(Failure::cannot_tell(
-            "the rollout changed during the command; nothing was written, repeat the command",
-        ));
-    }
-    output::note(&format!("the rollout of {} does not wait for {host}", instruction.version));
-    let mut replaced = Vec::new();
-    for (number, (stage, before)) in without.stages.iter().zip(&record.stages).enumerate() {
-        for other in stage.hosts.difference(&before.hosts) {
-            let stage = stage_name(&without.stages, u32::try_from(number).unwrap_or(u32::MAX));
-            output::note(&format!("stage {stage}: {other} takes its place"));
-            replaced.push(other.clone());
+/// Do not wait for this host any more
+#[derive(Debug, Args)]
+pub(crate) struct Excuse {
+    /// Host for which the rollout does not wait any more
+    #[arg(add = completion::hosts())]
+    host: String,
+    /// Reason, for others to read
+    #[arg(long)]
+    reason: String,
+}
+
+impl Verb for Excuse {
+    const SPEC: Spec = Spec {
+        name: "rollout excuse",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[(
+            "orchestrate rollout excuse web-7 --reason 'disk is replaced'",
+            "go on without this host",
+        )],
+    };
+
+    /// If a stage chose the host, another one takes its place.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = host_of(&self.host)?;
+        store.prepare_act();
+        let Rollout { present: PresentRollout { instruction, record }, found } = read(store).await?;
+        let order = instruction.order;
+        if !hosts_of(&found).contains_key(&host) {
+            return Err(Failure::no(format!("host {host} is not on the roster")));
         }
-        if stage.hosts.is_empty() && !before.hosts.is_empty() {
-            let stage = &stage.rule.name;
-            output::warn(&format!(
-                "stage {stage}: no agent of another host runs; the next stage opens without it"
+        if found.get(&Key::Ended(order)).is_some() {
+            return Err(Failure::refused("the rollout has ended; nothing was changed"));
+        }
+        if found.get(&Key::Excused(order, host.clone())).is_some() {
+            output::note(&format!("host {host} is excused already; nothing was written"));
+            output.answer(&json!({ "host": host, "changed": false, "revision": found.revision }), |_| {});
+            return Ok(Exit::Yes);
+        }
+        if results(order, &record, &found).get(&host) == Some(&HostResult::Proven) {
+            return Err(Failure::refused(format!("host {host} has the version; nothing was changed")));
+        }
+        let without = record_without(&host, (order, &record), &found);
+        let act = store.act("rollout excuse", Some(&self.reason)).await?;
+        let excuse = ExcuseRecord { at: now(), by: act.by.clone(), reason: self.reason };
+        let transaction = stage::excuse((&host, order), (&excuse, &without), &found, &act);
+        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if !committed.applied {
+            return Err(Failure::cannot_tell(
+                "the rollout changed during the command; nothing was written, repeat the command",
             ));
         }
+        output::note(&format!("the rollout of {} does not wait for {host}", instruction.version));
+        let mut replaced = Vec::new();
+        for (number, (stage, before)) in without.stages.iter().zip(&record.stages).enumerate() {
+            for other in stage.hosts.difference(&before.hosts) {
+                let stage = stage_name(&without.stages, u32::try_from(number).unwrap_or(u32::MAX));
+                output::note(&format!("stage {stage}: {other} takes its place"));
+                replaced.push(other.clone());
+            }
+            if stage.hosts.is_empty() && !before.hosts.is_empty() {
+                let stage = &stage.rule.name;
+                output::warn(&format!(
+                    "stage {stage}: no agent of another host runs; the next stage opens without it"
+                ));
+            }
+        }
+        let answer = json!({
+            "host": host, "changed": true, "replaced_by": replaced, "revision": committed.revision,
+        });
+        output.answer(&answer, |_| {});
+        Ok(Exit::Yes)
     }
-    let answer = json!({
-        "host": host, "changed": true, "replaced_by": replaced, "revision": committed.revision,
-    });
-    output.answer(&answer, |_| {});
-    Ok(Exit::Yes)
 }

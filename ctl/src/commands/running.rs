@@ -1,6 +1,7 @@
 //! Which hosts run which version: `running_versions`, `hosts_at_version`, `check_single_version`.
 
 use super::context::{Store, version_of};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -70,19 +71,34 @@ fn version_counts(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value>
     versions.iter().map(|(version, hosts)| json!({ "version": version, "host_count": hosts })).collect()
 }
 
-/// Lists the versions, one per line.
-pub(super) async fn running_versions(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let running = running(store).await?;
-    let answer = json!({ "versions": version_counts(&running.versions), "revision": running.revision });
-    output.answer(&answer, |o| {
-        for version in running.versions.keys() {
-            o.line(version.as_str());
-        }
-        if running.versions.is_empty() {
-            o.line("");
-        }
-    });
-    Ok(Exit::Yes)
+/// List the versions that hosts run
+#[derive(Debug, Args)]
+pub(crate) struct RunningVersions;
+
+impl Verb for RunningVersions {
+    const SPEC: Spec = Spec {
+        name: "running_versions",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[("orchestrate running_versions", "which versions run in the fleet")],
+    };
+
+    /// Lists the versions, one per line.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let running = running(store).await?;
+        let answer = json!({ "versions": version_counts(&running.versions), "revision": running.revision });
+        output.answer(&answer, |o| {
+            for version in running.versions.keys() {
+                o.line(version.as_str());
+            }
+            if running.versions.is_empty() {
+                o.line("");
+            }
+        });
+        Ok(Exit::Yes)
+    }
 }
 
 /// List the hosts that run a version
@@ -93,21 +109,27 @@ pub(crate) struct HostsAtVersion {
     version: String,
 }
 
-/// Lists the hosts of a version, one per line.
-pub(super) async fn hosts_at_version(
-    options: HostsAtVersion,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let version = version_of(&options.version)?;
-    let prefix = Prefix::RunningVersion(version.clone());
-    let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
-    let (hosts, skipped) = hosts_of(&list);
-    warn_of_skipped(skipped);
-    output.answer(&json!({ "version": version, "hosts": hosts, "revision": list.revision }), |o| {
-        hosts.iter().for_each(|host| o.line(host.as_str()));
-    });
-    Ok(Exit::Yes)
+impl Verb for HostsAtVersion {
+    const SPEC: Spec = Spec {
+        name: "hosts_at_version",
+        group: Group::Rollout,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[("orchestrate hosts_at_version v42", "which hosts still run v42")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let version = version_of(&self.version)?;
+        let prefix = Prefix::RunningVersion(version.clone());
+        let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
+        let (hosts, skipped) = hosts_of(&list);
+        warn_of_skipped(skipped);
+        output.answer(&json!({ "version": version, "hosts": hosts, "revision": list.revision }), |o| {
+            hosts.iter().for_each(|host| o.line(host.as_str()));
+        });
+        Ok(Exit::Yes)
+    }
 }
 
 /// Check whether hosts run this version and no other
@@ -121,31 +143,37 @@ pub(crate) struct CheckSingleVersion {
     version: String,
 }
 
-/// Checks whether hosts run this version and no other.
-pub(super) async fn check_single_version(
-    options: CheckSingleVersion,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let version = &version_of(&options.version)?;
-    let running = running(store).await?;
-    let found = running.versions.contains_key(version);
-    let unwanted: Vec<&str> =
-        running.versions.keys().filter(|v| *v != version).map(Version::as_str).collect();
-    let answer = json!({
-        "version": version,
-        "wanted_found": found,
-        "unwanted": unwanted,
-        "versions": version_counts(&running.versions),
-        "revision": running.revision,
-    });
-    output.answer(&answer, |o| {
-        if options.verbose {
-            o.line(&format!("Wanted version found: {}", if found { "True" } else { "False" }));
-            o.line(&format!("Unwanted versions found: {}", unwanted.join(", ")));
-        }
-    });
-    Ok(Exit::of(found && unwanted.is_empty()))
+impl Verb for CheckSingleVersion {
+    const SPEC: Spec = Spec {
+        name: "check_single_version",
+        group: Group::Original,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let version = &version_of(&self.version)?;
+        let running = running(store).await?;
+        let found = running.versions.contains_key(version);
+        let unwanted: Vec<&str> =
+            running.versions.keys().filter(|v| *v != version).map(Version::as_str).collect();
+        let answer = json!({
+            "version": version,
+            "wanted_found": found,
+            "unwanted": unwanted,
+            "versions": version_counts(&running.versions),
+            "revision": running.revision,
+        });
+        output.answer(&answer, |o| {
+            if self.verbose {
+                o.line(&format!("Wanted version found: {}", if found { "True" } else { "False" }));
+                o.line(&format!("Unwanted versions found: {}", unwanted.join(", ")));
+            }
+        });
+        Ok(Exit::of(found && unwanted.is_empty()))
+    }
 }
 
 #[cfg(test)]

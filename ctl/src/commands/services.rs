@@ -3,6 +3,7 @@
 //! This file is long because it holds six small verbs that share how they read the catalog.
 
 use super::context::{Store, now, service_of};
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
@@ -13,8 +14,8 @@ use catalog::{
     Claim, GuardSettings, QueryType, Question, ResponseCode, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
 use planning::fleet::views::{ServiceView, ServicesView};
 use schema::codec;
@@ -28,34 +29,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
-
-/// Verbs of `services`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ServicesVerb {
-    /// List the services
-    List,
-    /// Show the hosts of a service, and whether it works there
-    Show {
-        /// Name of the service, for example web
-        #[arg(add = completion::services())]
-        service: String,
-        /// Show each check that does not pass, with the last line of its output
-        #[arg(long)]
-        checks: bool,
-    },
-}
-
-/// Runs a verb of `services`.
-pub(super) async fn services(
-    verb: ServicesVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    match verb {
-        ServicesVerb::List => list(store, output).await,
-        ServicesVerb::Show { service, checks } => show(&service_of(&service)?, checks, store, output).await,
-    }
-}
 
 /// Returns the catalog that a snapshot holds.
 pub(super) fn view_of(snapshot: &KeySnapshot) -> View {
@@ -86,49 +59,98 @@ pub(super) async fn read(
     Ok((view_of(&snapshot), snapshot.revision))
 }
 
-/// Lists the services.
-async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (view, revision) = read(store, None, None).await?;
-    output.view(&ServicesView::new(&view, revision));
-    Ok(Exit::Yes)
-}
+/// List the services
+#[derive(Debug, Args)]
+pub(crate) struct List;
 
-/// Shows the instances of a service. Exits with 0 if one is functional, with 1 if none is.
-async fn show(
-    service: &ServiceName,
-    with_checks: bool,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
-    let snapshot = store.session.read_ranges(&prefixes, store.deadline).await?;
-    let catalog = view_of(&snapshot);
-    let mark = |host: &HostName| {
-        let entry = snapshot.get(&Key::Maintenance(host.clone()))?;
-        let marks: Maintenance = codec::read(&entry.value).ok()?;
-        marks.of(service).cloned()
+impl Verb for List {
+    const SPEC: Spec = Spec {
+        name: "services list",
+        group: Group::Services,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[("orchestrate services list", "all services with their instances")],
     };
-    let mut view = ServiceView::new(service, &catalog, mark, snapshot.revision)
-        .ok_or_else(|| Failure::no(format!("no host has {service}")))?;
-    if with_checks {
-        let keys: Vec<Key> = view.instances.iter().map(|found| Key::Report(found.host.clone())).collect();
-        let at = Some(snapshot.revision);
-        let without = view.add_checks(&store.session.read_all(&keys, &[], at, store.deadline).await?);
-        output::note_hosts("no report of checks", without.iter().map(HostName::as_str));
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let (view, revision) = read(store, None, None).await?;
+        output.view(&ServicesView::new(&view, revision));
+        Ok(Exit::Yes)
     }
-    output.view(&view);
-    Ok(Exit::of(catalog.count(service, Level::Functional) > 0))
 }
 
-/// Prints the catalog in the format of the file that Hiera reads.
-pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (found, revision) = stored_addresses(store).await?;
-    if output.is_json() {
-        output.answer(&json!({ "entries": found.hiera_entries(), "revision": revision }), |_| {});
-    } else {
-        output.answer(&Value::Null, |o| o.raw(&found.hiera_yaml()));
+/// Show the hosts of a service, and whether it works there
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Name of the service, for example web
+    #[arg(add = completion::services())]
+    service: String,
+    /// Show each check that does not pass, with the last line of its output
+    #[arg(long)]
+    checks: bool,
+}
+
+impl Verb for Show {
+    const SPEC: Spec = Spec {
+        name: "services show",
+        group: Group::Services,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[(
+            "orchestrate services show web --checks",
+            "where web runs, and which of its checks fail",
+        )],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let service = &service_of(&self.service)?;
+        let prefixes =
+            [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
+        let snapshot = store.session.read_ranges(&prefixes, store.deadline).await?;
+        let catalog = view_of(&snapshot);
+        let mark = |host: &HostName| {
+            let entry = snapshot.get(&Key::Maintenance(host.clone()))?;
+            let marks: Maintenance = codec::read(&entry.value).ok()?;
+            marks.of(service).cloned()
+        };
+        let mut view = ServiceView::new(service, &catalog, mark, snapshot.revision)
+            .ok_or_else(|| Failure::no(format!("no host has {service}")))?;
+        if self.checks {
+            let keys: Vec<Key> = view.instances.iter().map(|found| Key::Report(found.host.clone())).collect();
+            let at = Some(snapshot.revision);
+            let without = view.add_checks(&store.session.read_all(&keys, &[], at, store.deadline).await?);
+            output::note_hosts("no report of checks", without.iter().map(HostName::as_str));
+        }
+        output.view(&view);
+        Ok(Exit::of(catalog.count(service, Level::Functional) > 0))
     }
-    Ok(Exit::Yes)
+}
+
+/// Print the addresses of all services, as Hiera reads them
+#[derive(Debug, Args)]
+pub(crate) struct GetServices;
+
+impl Verb for GetServices {
+    const SPEC: Spec = Spec {
+        name: "get_services",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let (found, revision) = stored_addresses(store).await?;
+        if output.is_json() {
+            output.answer(&json!({ "entries": found.hiera_entries(), "revision": revision }), |_| {});
+        } else {
+            output.answer(&Value::Null, |o| o.raw(&found.hiera_yaml()));
+        }
+        Ok(Exit::Yes)
+    }
 }
 
 /// Reads the addresses of all services, which is all that the file for Hiera needs.
@@ -149,38 +171,46 @@ pub(crate) struct CacheServices {
     force: bool,
 }
 
-/// Writes the file that Hiera reads. If the new file would lose so many addresses that a fault is
-/// the likelier cause, the old file is kept and the exit code is 2.
-pub(super) async fn cache_services(
-    options: CacheServices,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let (found, revision) = stored_addresses(store).await?;
-    let yaml = found.hiera_yaml();
-    let path = &store.settings.hiera_file;
-    let unreadable = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
-    let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(unreadable)?;
-    let changed = old.as_deref() != Some(yaml.as_str());
-    if let Some(old) = old.filter(|_| changed && !options.force) {
-        let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
-        let written = std::fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-        if !lost.is_empty() && !released_since(store, written).await? {
-            let lost: Vec<String> =
-                lost.iter().map(|(service, lost, of)| format!("{service} {lost} of {of}")).collect();
-            return Err(Failure::cannot_tell(format!(
-                "{} was kept: too many addresses are gone from the catalog ({}); `orchestrate drop-stale` or --force writes it",
-                path.display(),
-                lost.join(", ")
-            )));
+impl Verb for CacheServices {
+    const SPEC: Spec = Spec {
+        name: "cache_services",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate cache_services", "write the file that Hiera reads")],
+    };
+
+    /// Writes the file that Hiera reads. If the new file would lose so many addresses that a fault is
+    /// the likelier cause, the old file is kept and the exit code is 2.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let (found, revision) = stored_addresses(store).await?;
+        let yaml = found.hiera_yaml();
+        let path = &store.settings.hiera_file;
+        let unreadable = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
+        let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(unreadable)?;
+        let changed = old.as_deref() != Some(yaml.as_str());
+        if let Some(old) = old.filter(|_| changed && !self.force) {
+            let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
+            let written =
+                std::fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            if !lost.is_empty() && !released_since(store, written).await? {
+                let lost: Vec<String> =
+                    lost.iter().map(|(service, lost, of)| format!("{service} {lost} of {of}")).collect();
+                return Err(Failure::cannot_tell(format!(
+                    "{} was kept: too many addresses are gone from the catalog ({}); `orchestrate drop-stale` or --force writes it",
+                    path.display(),
+                    lost.join(", ")
+                )));
+            }
         }
+        if changed {
+            local::replace(path, yaml.as_bytes()).map_err(unreadable)?;
+        }
+        let answer = json!({ "file": path, "changed": changed, "revision": revision });
+        output.answer(&answer, |_| {});
+        Ok(Exit::Yes)
     }
-    if changed {
-        local::replace(path, yaml.as_bytes()).map_err(unreadable)?;
-    }
-    let answer = json!({ "file": path, "changed": changed, "revision": revision });
-    output.answer(&answer, |_| {});
-    Ok(Exit::Yes)
 }
 
 /// Number of times that a write is tried if an agent comes or goes at the same time.
@@ -198,34 +228,49 @@ async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, 
     Ok(requested_at >= written && now.saturating_sub(requested_at) < RELEASED_FOR_SECONDS)
 }
 
-/// Publishes the roles of the profile list. With an agent on the host they are under its lease.
-/// Without one they stay until somebody deletes them, as with the original tool.
-pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let host = store.settings.host(None)?;
-    let path = &store.settings.profile_list;
-    let text = local::read(path).map_err(|e| Failure::cannot_tell(format!("{}: {e}", path.display())))?;
-    let list = parse_profile_list(&path.display().to_string(), &text.unwrap_or_default());
-    list.notes.iter().for_each(|note| output::warn(note));
-    let networks = sysinfo::Networks::new_with_refreshed_list().map_err(|error| {
-        Failure::cannot_tell(format!("the addresses of this machine cannot be read: {error}"))
-    })?;
-    let interfaces =
-        published_interfaces(networks.iter().map(|(name, data)| {
+/// Publish the roles of this host as services
+#[derive(Debug, Args)]
+pub(crate) struct PublishService;
+
+impl Verb for PublishService {
+    const SPEC: Spec = Spec {
+        name: "publish_service",
+        group: Group::Original,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[],
+    };
+
+    /// Publishes the roles of the profile list. With an agent on the host they are under its lease.
+    /// Without one they stay until somebody deletes them, as with the original tool.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let host = store.settings.host(None)?;
+        let path = &store.settings.profile_list;
+        let text = local::read(path).map_err(|e| Failure::cannot_tell(format!("{}: {e}", path.display())))?;
+        let list = parse_profile_list(&path.display().to_string(), &text.unwrap_or_default());
+        list.notes.iter().for_each(|note| output::warn(note));
+        let networks = sysinfo::Networks::new_with_refreshed_list().map_err(|error| {
+            Failure::cannot_tell(format!("the addresses of this machine cannot be read: {error}"))
+        })?;
+        let interfaces = published_interfaces(networks.iter().map(|(name, data)| {
             (name.to_string_lossy(), data.ip_networks().iter().map(|network| network.addr))
         }));
-    let record = ServiceRecord { host: Some(host.clone()), ..ServiceRecord::of_interfaces(interfaces) };
-    let names: Vec<ServiceName> = list.services.iter().map(|service| service.name.clone()).collect();
-    let record = record.write();
-    for tries in 1.. {
-        if write_once(&host, &record, &names, store).await? {
-            break;
+        let record = ServiceRecord { host: Some(host.clone()), ..ServiceRecord::of_interfaces(interfaces) };
+        let names: Vec<ServiceName> = list.services.iter().map(|service| service.name.clone()).collect();
+        let record = record.write();
+        for tries in 1.. {
+            if write_once(&host, &record, &names, store).await? {
+                break;
+            }
+            if tries == TRIES {
+                return Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly"));
+            }
         }
-        if tries == TRIES {
-            return Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly"));
-        }
+        output
+            .answer(&json!({ "published": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
+        Ok(Exit::Yes)
     }
-    output.answer(&json!({ "published": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
-    Ok(Exit::Yes)
 }
 
 /// Publishes services of a host. Returns false if an agent came or went meanwhile: nothing, or only
@@ -265,34 +310,44 @@ fn level_parser() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(["addressable", "functional"]).try_map(|word| word.parse::<Level>())
 }
 
-/// Waits until a service has `count` instances. Exits with 0 if it has, with 1 if it did not in
-/// time, and with 2 if that is not known.
-pub(super) async fn wait_for(
-    options: WaitFor,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let WaitFor { service, count, level } = options;
-    let service = &service_of(&service)?;
-    // One read answers at once if there are enough, and fails at once if the store is away.
-    let (mut have, mut revision) = read_count(service, level, store).await?;
-    while have < count {
-        let seen = wait_until_counted(service, count, level, store).await?;
-        if seen < count {
-            have = seen;
-            break;
+impl Verb for WaitFor {
+    const SPEC: Spec = Spec {
+        name: "wait_for",
+        group: Group::Services,
+        about: About::Hosts,
+        past: Past::Waits,
+        exits: &[Exit::No],
+        examples: &[(
+            "orchestrate wait_for mysql --count 2 --timeout 5m",
+            "wait until mysql works on two hosts",
+        )],
+    };
+
+    /// Waits until a service has `count` instances. Exits with 0 if it has, with 1 if it did not in
+    /// time, and with 2 if that is not known.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { service, count, level } = self;
+        let service = &service_of(&service)?;
+        // One read answers at once if there are enough, and fails at once if the store is away.
+        let (mut have, mut revision) = read_count(service, level, store).await?;
+        while have < count {
+            let seen = wait_until_counted(service, count, level, store).await?;
+            if seen < count {
+                have = seen;
+                break;
+            }
+            // The two feeds may be at two different revisions, so a yes must come from a single read.
+            (have, revision) = read_count(service, level, store).await?;
         }
-        // The two feeds may be at two different revisions, so a yes must come from a single read.
-        (have, revision) = read_count(service, level, store).await?;
+        let answer = json!({
+            "service": service, "level": level, "need": count, "have": have, "revision": revision,
+        });
+        output.answer(&answer, |_| {});
+        if have < count {
+            output::note(&format!("{service}: {have} of {count} {level}"));
+        }
+        Ok(Exit::of(have >= count))
     }
-    let answer = json!({
-        "service": service, "level": level, "need": count, "have": have, "revision": revision,
-    });
-    output.answer(&answer, |_| {});
-    if have < count {
-        output::note(&format!("{service}: {have} of {count} {level}"));
-    }
-    Ok(Exit::of(have >= count))
 }
 
 async fn read_count(
@@ -391,43 +446,54 @@ pub(crate) struct Dns {
     domain: String,
 }
 
-/// Answers a question as the DNS server of an agent would, from the store. Exits with 0 if there
-/// are records, with 1 if there are none.
-pub(super) async fn dns(options: Dns, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let Dns { name, kind, domain } = options;
-    let kind: QueryType = kind.parse().map_err(|error| Failure::usage(anyhow::Error::new(error)))?;
-    let (view, revision) = read(store, None, None).await?;
-    let zone = Zone {
-        domain: domain.trim_matches('.').to_ascii_lowercase(),
-        datacenter: None,
-        host: store.settings.host(None)?,
-        ttl: 5,
-        negative_ttl: 5,
+impl Verb for Dns {
+    const SPEC: Spec = Spec {
+        name: "dns",
+        group: Group::Services,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[("orchestrate dns web.service.consul SRV", "hosts and ports of web, as DNS gives them")],
     };
-    let lower = name.trim_end_matches('.').to_ascii_lowercase();
-    let mut found = answer(&Question { labels: lower.split('.').collect(), kind }, &view, &zone);
-    if let Some(host) = found.host.take() {
-        let key = Key::Live(host);
-        let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-        let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));
-        found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, kind);
-    }
-    let mut records = found.records;
-    records.sort();
-    let lines: Vec<String> = records.iter().map(|record| record.data.text(&zone)).collect();
-    let answer = json!({
-        "name": lower, "type": kind.to_string(), "answer": found.code.as_str(), "records": lines,
-        "revision": revision,
-    });
-    output.answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
-    if lines.is_empty() {
-        let why = match found.code {
-            ResponseCode::NoError => format!("the name has no record of the type {kind}"),
-            ResponseCode::NoSuchName => "no such name (NXDOMAIN)".into(),
-            ResponseCode::Refused => "the name is outside the zones of the agents (REFUSED)".into(),
-            ResponseCode::NotReady => "the catalog has not been read yet (SERVFAIL)".into(),
+
+    /// Answers a question as the DNS server of an agent would, from the store. Exits with 0 if there
+    /// are records, with 1 if there are none.
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { name, kind, domain } = self;
+        let kind: QueryType = kind.parse().map_err(|error| Failure::usage(anyhow::Error::new(error)))?;
+        let (view, revision) = read(store, None, None).await?;
+        let zone = Zone {
+            domain: domain.trim_matches('.').to_ascii_lowercase(),
+            datacenter: None,
+            host: store.settings.host(None)?,
+            ttl: 5,
+            negative_ttl: 5,
         };
-        output::note(&format!("{lower} {kind}: {why}"));
+        let lower = name.trim_end_matches('.').to_ascii_lowercase();
+        let mut found = answer(&Question { labels: lower.split('.').collect(), kind }, &view, &zone);
+        if let Some(host) = found.host.take() {
+            let key = Key::Live(host);
+            let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+            let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));
+            found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, kind);
+        }
+        let mut records = found.records;
+        records.sort();
+        let lines: Vec<String> = records.iter().map(|record| record.data.text(&zone)).collect();
+        let answer = json!({
+            "name": lower, "type": kind.to_string(), "answer": found.code.as_str(), "records": lines,
+            "revision": revision,
+        });
+        output.answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
+        if lines.is_empty() {
+            let why = match found.code {
+                ResponseCode::NoError => format!("the name has no record of the type {kind}"),
+                ResponseCode::NoSuchName => "no such name (NXDOMAIN)".into(),
+                ResponseCode::Refused => "the name is outside the zones of the agents (REFUSED)".into(),
+                ResponseCode::NotReady => "the catalog has not been read yet (SERVFAIL)".into(),
+            };
+            output::note(&format!("{lower} {kind}: {why}"));
+        }
+        Ok(Exit::of(!lines.is_empty()))
     }
-    Ok(Exit::of(!lines.is_empty()))
 }

@@ -2,6 +2,7 @@
 
 use super::context::Store;
 use super::selection::{Selection, refuse_unknown};
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::watch::{self, Answer, Repeat};
 use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
@@ -21,24 +22,32 @@ pub(crate) struct Status {
     watch: bool,
 }
 
-impl Status {
-    /// True if it asks again and again.
-    pub(super) fn watches(&self) -> bool {
-        self.watch
-    }
-}
+impl Verb for Status {
+    const SPEC: Spec = Spec {
+        name: "status",
+        group: Group::Fleet,
+        about: About::SelfChecked,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate status", "one word for the fleet, and what is wrong"),
+            ("orchestrate status --watch", "show it again whenever it changes"),
+            ("orchestrate status -o json", "the same for a program"),
+        ],
+    };
 
-/// Prints the state of the fleet.
-pub(super) async fn status(
-    Status { watch }: Status,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let repeat = Repeat::read(watch, None)?;
-    watch::repeat(repeat, store, output, async |store, output| {
-        Ok(Answer { exit: status_once(store, output).await?, is_final: false })
-    })
-    .await
+    fn past(&self) -> Past {
+        if self.watch { Past::Waits } else { Self::SPEC.past }
+    }
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { watch } = self;
+        let repeat = Repeat::read(watch, None)?;
+        watch::repeat(repeat, store, output, async |store, output| {
+            Ok(Answer { exit: status_once(store, output).await?, is_final: false })
+        })
+        .await
+    }
 }
 
 async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
@@ -89,17 +98,30 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
     Ok(StatusParts { alarms: None, doubt: None, silent, maintenance, failures, outlook })
 }
 
-/// Lists the unaccounted hosts.
-pub(super) async fn unaccounted(
+/// List the unaccounted hosts: late, lost or never seen
+#[derive(Debug, Args)]
+pub(crate) struct Unaccounted {
+    #[command(flatten)]
     selection: Selection,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let filter = selection.filter(Vec::new())?;
-    let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
-    fleet::print_warnings(&fleet);
-    refuse_unknown(&filter, &fleet)?;
-    let view = UnaccountedView::new(&fleet, &filter, revision);
-    output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
-    Ok(Exit::of(view.unaccounted.is_empty()))
+}
+
+impl Verb for Unaccounted {
+    const SPEC: Spec = Spec {
+        name: "unaccounted",
+        group: Group::Fleet,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No, Exit::Refused],
+        examples: &[("orchestrate unaccounted", "which hosts are late, lost or were never seen")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let filter = self.selection.filter(Vec::new())?;
+        let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
+        fleet::print_warnings(&fleet);
+        refuse_unknown(&filter, &fleet)?;
+        let view = UnaccountedView::new(&fleet, &filter, revision);
+        output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
+        Ok(Exit::of(view.unaccounted.is_empty()))
+    }
 }

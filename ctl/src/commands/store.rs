@@ -2,150 +2,152 @@
 
 use super::context::{Store, now, version_of};
 use super::identity;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
-use clap::Subcommand;
+use clap::Args;
 use schema::keys::{Key, Prefix};
-use schema::names::{Token, Version};
+use schema::names::Token;
 use schema::records::{ReportedStore, StoreIdentity};
 use schema::server_version;
 use schema::writes::operator;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Verbs of `store`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum StoreVerb {
-    /// Print identity, revision, members and alarms of the store
-    Show,
-    /// Accept the store as it is, for the whole fleet
-    Accept {
-        /// Version that the fleet is asked to run
-        #[arg(long, add = completion::versions())]
-        version: String,
-        /// Lineage of the fleet, if the store has lost it
-        #[arg(long)]
-        lineage: Option<String>,
-        /// Why, for the event
-        #[arg(long)]
-        reason: Option<String>,
-    },
-}
+/// Print identity, revision, members and alarms of the store
+#[derive(Debug, Args)]
+pub(crate) struct Show;
 
-/// Runs a verb of `store`.
-pub(super) async fn store_verb(
-    verb: StoreVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    match verb {
-        StoreVerb::Show => show(store, output).await,
-        StoreVerb::Accept { version, lineage, reason } => {
-            accept(&version_of(&version)?, (lineage.as_deref(), reason.as_deref()), store, output).await
-        }
-    }
-}
-
-/// Prints identity, revision, members, version and alarms.
-async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
-    super::desired::remember(&snapshot, store);
-    let identity = snapshot.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
-    let members = store.session.members(store.deadline).await?;
-    // The rest of the answer is useful without the alarms too.
-    let alarms = store.session.alarms(store.deadline).await;
-    let alarms = alarms.map_err(|e| output::warn(&e.to_string())).ok().flatten();
-    let version =
-        store.session.server_version(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
-    version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
-    let readable = identity.as_ref().and_then(|identity| identity.as_ref().ok());
-    let answer = json!({
-        "lineage": readable.map(|i| &i.lineage),
-        "epoch": readable.map(|i| i.epoch),
-        "revision": snapshot.revision,
-        "raft_term": snapshot.raft_term,
-        "members": members,
-        "store_version": version,
-        "alarms": alarms,
-    });
-    output.answer(&answer, |o| {
-        o.line(&format!("lineage:  {}", readable.map_or("none", |i| i.lineage.as_str())));
-        o.line(&format!("epoch:    {}", readable.map_or("none".into(), |i| i.epoch.to_string())));
-        o.line(&format!("revision: {}", snapshot.revision));
-        o.line(&format!("members:  {}", members.join(", ")));
-        o.line(&format!("version:  {}", version.as_deref().unwrap_or("not known")));
-        let alarms = alarms
-            .as_ref()
-            .map_or("not known".into(), |a| if a.is_empty() { "none".into() } else { a.join(", ") });
-        o.line(&format!("alarms:   {alarms}"));
-    });
-    Ok(match identity {
-        Some(Err(error)) => {
-            output::warn(&format!("{}: {error}", Key::Store));
-            Exit::CannotTell
-        }
-        _ => Exit::Yes,
-    })
-}
-
-/// Accepts the store as it is, for the whole fleet.
-async fn accept(
-    version: &Version,
-    (lineage, reason): (Option<&str>, Option<&str>),
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let lineage = lineage.map(Token::new).transpose().map_err(Failure::usage)?;
-    store.prepare_act();
-    let found = store
-        .session
-        .read_all(
-            &[Key::Store, Key::RolloutPolicy],
-            &[Prefix::Reports, Prefix::Freezes],
-            None,
-            store.deadline,
-        )
-        .await?;
-    let key = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
-    let key = match key.transpose() {
-        Ok(key) => key,
-        Err(error) if lineage.is_none() => {
-            return Err(Failure::cannot_tell(format!(
-                "{}: {error}; give the lineage by --lineage",
-                Key::Store
-            )));
-        }
-        Err(_) => None,
+impl Verb for Show {
+    const SPEC: Spec = Spec {
+        name: "store show",
+        group: Group::Store,
+        about: About::Other,
+        past: Past::Answers,
+        exits: &[],
+        examples: &[("orchestrate store show", "lineage, members and alarms of the store")],
     };
-    let identity = next_identity(key.as_ref(), lineage, &identity::reported(&found))?;
-    let act = store.act("store accept", reason).await?;
-    let transaction = operator::accept_store(&identity, version, now(), &found, &act);
-    let accepted = store.session.commit_act(&transaction, &act, store.deadline).await?;
-    if !accepted.applied {
-        return Err(Failure::cannot_tell(
-            "the store's identity changed during the command; check it and repeat the command",
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
+        super::desired::remember(&snapshot, store);
+        let identity = snapshot.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
+        let members = store.session.members(store.deadline).await?;
+        // The rest of the answer is useful without the alarms too.
+        let alarms = store.session.alarms(store.deadline).await;
+        let alarms = alarms.map_err(|e| output::warn(&e.to_string())).ok().flatten();
+        let version =
+            store.session.server_version(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
+        version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
+        let readable = identity.as_ref().and_then(|identity| identity.as_ref().ok());
+        let answer = json!({
+            "lineage": readable.map(|i| &i.lineage),
+            "epoch": readable.map(|i| i.epoch),
+            "revision": snapshot.revision,
+            "raft_term": snapshot.raft_term,
+            "members": members,
+            "store_version": version,
+            "alarms": alarms,
+        });
+        output.answer(&answer, |o| {
+            o.line(&format!("lineage:  {}", readable.map_or("none", |i| i.lineage.as_str())));
+            o.line(&format!("epoch:    {}", readable.map_or("none".into(), |i| i.epoch.to_string())));
+            o.line(&format!("revision: {}", snapshot.revision));
+            o.line(&format!("members:  {}", members.join(", ")));
+            o.line(&format!("version:  {}", version.as_deref().unwrap_or("not known")));
+            let alarms = alarms
+                .as_ref()
+                .map_or("not known".into(), |a| if a.is_empty() { "none".into() } else { a.join(", ") });
+            o.line(&format!("alarms:   {alarms}"));
+        });
+        Ok(match identity {
+            Some(Err(error)) => {
+                output::warn(&format!("{}: {error}", Key::Store));
+                Exit::CannotTell
+            }
+            _ => Exit::Yes,
+        })
+    }
+}
+
+/// Accept the store as it is, for the whole fleet
+#[derive(Debug, Args)]
+pub(crate) struct Accept {
+    /// Version that the fleet is asked to run
+    #[arg(long, add = completion::versions())]
+    version: String,
+    /// Lineage of the fleet, if the store has lost it
+    #[arg(long)]
+    lineage: Option<String>,
+    /// Why, for the event
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+impl Verb for Accept {
+    const SPEC: Spec = Spec {
+        name: "store accept",
+        group: Group::Store,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[("orchestrate store accept --version v42", "go on after a restore, at v42")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let version = &version_of(&self.version)?;
+        let lineage = self.lineage.map(Token::new).transpose().map_err(Failure::usage)?;
+        store.prepare_act();
+        let found = store
+            .session
+            .read_all(
+                &[Key::Store, Key::RolloutPolicy],
+                &[Prefix::Reports, Prefix::Freezes],
+                None,
+                store.deadline,
+            )
+            .await?;
+        let key = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
+        let key = match key.transpose() {
+            Ok(key) => key,
+            Err(error) if lineage.is_none() => {
+                return Err(Failure::cannot_tell(format!(
+                    "{}: {error}; give the lineage by --lineage",
+                    Key::Store
+                )));
+            }
+            Err(_) => None,
+        };
+        let identity = next_identity(key.as_ref(), lineage, &identity::reported(&found))?;
+        let act = store.act("store accept", self.reason.as_deref()).await?;
+        let transaction = operator::accept_store(&identity, version, now(), &found, &act);
+        let accepted = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if !accepted.applied {
+            return Err(Failure::cannot_tell(
+                "the store's identity changed during the command; check it and repeat the command",
+            ));
+        }
+        LocalState::of(store.settings).keep_current_version(version);
+        output::note(&format!(
+            "accepted at revision {}: lineage {}, epoch {}, version {version}",
+            accepted.revision, identity.lineage, identity.epoch
         ));
+        if operator::has_limits(&found) {
+            output::note(
+                "the fleet is frozen, because the store may have lost claims of limits: look at `orchestrate claims --stale`, then `orchestrate unfreeze`",
+            );
+        }
+        let answer = json!({
+            "lineage": identity.lineage,
+            "epoch": identity.epoch,
+            "version": version,
+            "revision": accepted.revision,
+        });
+        output.answer(&answer, |_| {});
+        Ok(Exit::Yes)
     }
-    LocalState::of(store.settings).keep_current_version(version);
-    output::note(&format!(
-        "accepted at revision {}: lineage {}, epoch {}, version {version}",
-        accepted.revision, identity.lineage, identity.epoch
-    ));
-    if operator::has_limits(&found) {
-        output::note(
-            "the fleet is frozen, because the store may have lost claims of limits: look at `orchestrate claims --stale`, then `orchestrate unfreeze`",
-        );
-    }
-    let answer = json!({
-        "lineage": identity.lineage,
-        "epoch": identity.epoch,
-        "version": version,
-        "revision": accepted.revision,
-    });
-    output.answer(&answer, |_| {});
-    Ok(Exit::Yes)
 }
 
 /// Returns the identity that every host recognises as newer: the fleet's lineage, with an epoch

@@ -2,6 +2,7 @@
 
 use super::context::{Store, version_of};
 use super::rollout_options::{RolloutFlags, check_options};
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::{desired, fleet, look_after, record};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -42,6 +43,31 @@ pub(crate) struct TriggerUpdate {
     reason: String,
     #[command(flatten)]
     rollout: RolloutFlags,
+}
+
+impl Verb for TriggerUpdate {
+    const SPEC: Spec = Spec {
+        name: "trigger_update",
+        group: Group::Rollout,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused],
+        examples: &[
+            ("orchestrate trigger_update v43", "make every host run v43"),
+            (
+                "orchestrate trigger_update v43 --require-settled --if-different",
+                "the same from a job: only if the fleet is settled, and only once",
+            ),
+            (
+                "orchestrate trigger_update v43 --canary 1 --budget 0 --max 25%",
+                "one host of each role first, stop at the first failure, a quarter at a time",
+            ),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        trigger_update("trigger_update", self, store, output).await
+    }
 }
 
 /// Makes the fleet run a version. `verb` is the name under which the operator called it.

@@ -1,8 +1,9 @@
 //! `ui`: shows the fleet in a browser, by an observer that ends with this command.
 
 use super::context::Store;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::Context;
 use clap::Args;
@@ -35,43 +36,57 @@ pub(crate) struct Ui {
     listen: Option<u16>,
 }
 
-/// Runs an observer until this command is interrupted.
-pub(super) async fn ui(options: Ui, store: &Store<'_>) -> Result<Exit, Failure> {
-    let own = std::env::current_exe().context("the path of this program")?;
-    let places = PLACES.map(|place| own.with_file_name(place));
-    let Some(program) = places.iter().find(|place| place.is_file()) else {
-        let message = format!("{} is missing: the package orchestrate-observer has it", places[0].display());
-        return Err(Failure::cannot_tell(message));
+impl Verb for Ui {
+    const SPEC: Spec = Spec {
+        name: "ui",
+        group: Group::Fleet,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[],
+        examples: &[("orchestrate ui", "print the address of a page that shows the fleet")],
     };
-    // The page could only say that the store, or a part of what the observer reads, cannot be read.
-    for keys in Keys::all() {
-        match keys {
-            Keys::One(key) => _ = store.session.read_keys(&[key], store.deadline).await?,
-            Keys::Below(range) => {
-                _ = store.session.read_short_key_list(&range, 1, store.deadline).await?;
+
+    /// Runs an observer until this command is interrupted.
+    async fn run(self, store: &Store<'_>, _: &mut Output) -> Result<Exit, Failure> {
+        let own = std::env::current_exe().context("the path of this program")?;
+        let places = PLACES.map(|place| own.with_file_name(place));
+        let Some(program) = places.iter().find(|place| place.is_file()) else {
+            let message =
+                format!("{} is missing: the package orchestrate-observer has it", places[0].display());
+            return Err(Failure::cannot_tell(message));
+        };
+        // The page could only say that the store, or a part of what the observer reads, cannot be read.
+        for keys in Keys::all() {
+            match keys {
+                Keys::One(key) => _ = store.session.read_keys(&[key], store.deadline).await?,
+                Keys::Below(range) => {
+                    _ = store.session.read_short_key_list(&range, 1, store.deadline).await?;
+                }
             }
         }
-    }
-    // Only this user can enter it. The token of the observer is in it.
-    let directory = tempfile::Builder::new().prefix("orchestrate-ui.").tempdir().context("a directory")?;
-    let settings = store.settings;
-    // The observer inherits the file, which has no name that others could open.
-    let password = settings.session.user.as_ref().map(|(_, password)| unnamed_file(password)).transpose()?;
-    let text = observer_settings(&options, settings, directory.path(), password.as_ref())?;
-    let file = directory.path().join("observer.toml");
-    std::fs::write(&file, text).with_context(|| file.display().to_string())?;
-    let interrupted = interrupted().context("signals")?;
-    let mut command = Command::new(program);
-    command.arg("--attached").arg("--config").arg(&file);
-    SECRET_VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
-    // It ends at the end of its input, so it ends with this command, however that ends.
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
-    let child = child.with_context(|| program.display().to_string())?;
-    // Ctrl-C reaches the observer, too.
-    tokio::select! {
-        biased;
-        () = interrupted => Ok(Exit::Yes),
-        shown = show(child, directory.path()) => shown,
+        // Only this user can enter it. The token of the observer is in it.
+        let directory =
+            tempfile::Builder::new().prefix("orchestrate-ui.").tempdir().context("a directory")?;
+        let settings = store.settings;
+        // The observer inherits the file, which has no name that others could open.
+        let password =
+            settings.session.user.as_ref().map(|(_, password)| unnamed_file(password)).transpose()?;
+        let text = observer_settings(&self, settings, directory.path(), password.as_ref())?;
+        let file = directory.path().join("observer.toml");
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+        let interrupted = interrupted().context("signals")?;
+        let mut command = Command::new(program);
+        command.arg("--attached").arg("--config").arg(&file);
+        SECRET_VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
+        // It ends at the end of its input, so it ends with this command, however that ends.
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
+        let child = child.with_context(|| program.display().to_string())?;
+        // Ctrl-C reaches the observer, too.
+        tokio::select! {
+            biased;
+            () = interrupted => Ok(Exit::Yes),
+            shown = show(child, directory.path()) => shown,
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! `values`: the texts that operators keep in the store, and that templates and gates of hosts read.
 
 use super::context::Store;
+use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::{Context, anyhow};
-use clap::{Args, Subcommand};
+use clap::Args;
 use schema::config_value::{CONFIG_VALUE_MAX_BYTES, config_value};
 use schema::keys::{Key, Prefix};
 use schema::names::ConfigName;
@@ -14,15 +15,8 @@ use schema::writes::host_config::write_value;
 use serde_json::json;
 use std::io::Read as _;
 
-/// What to do with the values.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ValuesVerb {
-    List(List),
-    Get(Get),
-    Set(Set),
-    #[command(name = "rm", alias = "delete")]
-    Remove(Remove),
-}
+/// Values may be secret.
+const NOT_RECORDED: Past = Past::NotRecorded("the values are not recorded, because they may be secret");
 
 /// List the values
 #[derive(Debug, Args)]
@@ -55,6 +49,7 @@ pub(crate) struct Set {
 
 /// Delete a value
 #[derive(Debug, Args)]
+#[command(alias = "delete")]
 pub(crate) struct Remove {
     /// Name of the value
     #[arg(add = completion::values())]
@@ -71,27 +66,6 @@ pub(crate) struct Guard {
     if_revision: Option<i64>,
 }
 
-/// Lists, prints, writes or deletes values.
-pub(super) async fn values(
-    verb: ValuesVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    match verb {
-        ValuesVerb::List(List { beginning }) => list(&beginning, store, output).await,
-        ValuesVerb::Get(Get { name }) => get(&name, store, output).await,
-        ValuesVerb::Set(Set { name, value, guard }) => {
-            let name = name_of(&name)?;
-            let value = if value == "-" { standard_input()? } else { value.into_bytes() };
-            let text = config_value(&value).map_err(|why| Failure::usage(anyhow!("the value: {why}")))?;
-            change((&name, Some(text)), &guard, store, output).await
-        }
-        ValuesVerb::Remove(Remove { name, guard }) => {
-            change((&name_of(&name)?, None), &guard, store, output).await
-        }
-    }
-}
-
 fn name_of(text: &str) -> Result<ConfigName, Failure> {
     ConfigName::new(text).map_err(Failure::usage)
 }
@@ -104,32 +78,43 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
     Ok(value)
 }
 
-async fn list(beginning: &str, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let found = store.session.read_ranges(&[Prefix::Config], store.deadline).await?;
-    let values: Vec<(ConfigName, &Entry)> = found
-        .entries
-        .iter()
-        .filter_map(|(key, entry)| match Key::parse(key) {
-            Ok(Key::Config(name)) if name.as_str().starts_with(beginning) => Some((name, entry)),
-            _ => None,
-        })
-        .collect();
-    let shown = values.iter().map(|(name, entry)| {
-        let text = config_value(&entry.value);
-        json!({
-            "name": name,
-            "value": text.as_ref().ok(),
-            "problem": text.as_ref().err(),
-            "changed_at_revision": entry.mod_revision,
-        })
-    });
-    output.answer(&json!({ "values": shown.collect::<Vec<_>>(), "revision": found.revision }), |o| {
-        let row = |(name, entry): &(ConfigName, &Entry)| {
-            [name.to_string(), entry.mod_revision.to_string(), in_one_line(&entry.value)]
-        };
-        o.table(["NAME", "REVISION", "VALUE"], values.iter().map(row));
-    });
-    Ok(Exit::Yes)
+impl Verb for List {
+    const SPEC: Spec = Spec {
+        name: "values list",
+        group: Group::Values,
+        about: About::Operators,
+        past: NOT_RECORDED,
+        exits: &[],
+        examples: &[("orchestrate values list", "what templates and gates of hosts read")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let found = store.session.read_ranges(&[Prefix::Config], store.deadline).await?;
+        let values: Vec<(ConfigName, &Entry)> = found
+            .entries
+            .iter()
+            .filter_map(|(key, entry)| match Key::parse(key) {
+                Ok(Key::Config(name)) if name.as_str().starts_with(&self.beginning) => Some((name, entry)),
+                _ => None,
+            })
+            .collect();
+        let shown = values.iter().map(|(name, entry)| {
+            let text = config_value(&entry.value);
+            json!({
+                "name": name,
+                "value": text.as_ref().ok(),
+                "problem": text.as_ref().err(),
+                "changed_at_revision": entry.mod_revision,
+            })
+        });
+        output.answer(&json!({ "values": shown.collect::<Vec<_>>(), "revision": found.revision }), |o| {
+            let row = |(name, entry): &(ConfigName, &Entry)| {
+                [name.to_string(), entry.mod_revision.to_string(), in_one_line(&entry.value)]
+            };
+            o.table(["NAME", "REVISION", "VALUE"], values.iter().map(row));
+        });
+        Ok(Exit::Yes)
+    }
 }
 
 /// Returns the first line of a value, and how many follow; or what is wrong with it.
@@ -147,23 +132,73 @@ fn in_one_line(value: &[u8]) -> String {
     }
 }
 
-async fn get(name: &str, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let name = name_of(name)?;
-    let key = Key::Config(name.clone());
-    let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-    let Some(entry) = found.get(&key) else {
-        return Err(Failure::no(format!("there is no value {name}; `orchestrate values list` lists them")));
+impl Verb for Get {
+    const SPEC: Spec = Spec {
+        name: "values get",
+        group: Group::Values,
+        about: About::Operators,
+        past: NOT_RECORDED,
+        exits: &[Exit::No],
+        examples: &[("orchestrate values get motd", "print a value")],
     };
-    let text = config_value(&entry.value)
-        .map_err(|why| Failure::cannot_tell(format!("the value {name} cannot be used: {why}")))?;
-    let answer = json!({
-        "name": name,
-        "value": text,
-        "changed_at_revision": entry.mod_revision,
-        "revision": found.revision,
-    });
-    output.answer(&answer, |o| text.lines().for_each(|line| o.line(line)));
-    Ok(Exit::Yes)
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let name = name_of(&self.name)?;
+        let key = Key::Config(name.clone());
+        let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+        let Some(entry) = found.get(&key) else {
+            return Err(Failure::no(format!(
+                "there is no value {name}; `orchestrate values list` lists them"
+            )));
+        };
+        let text = config_value(&entry.value)
+            .map_err(|why| Failure::cannot_tell(format!("the value {name} cannot be used: {why}")))?;
+        let answer = json!({
+            "name": name,
+            "value": text,
+            "changed_at_revision": entry.mod_revision,
+            "revision": found.revision,
+        });
+        output.answer(&answer, |o| text.lines().for_each(|line| o.line(line)));
+        Ok(Exit::Yes)
+    }
+}
+
+impl Verb for Set {
+    const SPEC: Spec = Spec {
+        name: "values set",
+        group: Group::Values,
+        about: About::Other,
+        past: NOT_RECORDED,
+        exits: &[Exit::Refused],
+        examples: &[
+            ("orchestrate values set schema-change go", "open a gate that waits for this value"),
+            ("orchestrate values set motd - < motd.txt", "write the content of a file"),
+            ("orchestrate values set motd hello --if-revision 812", "only if nobody changed it since"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let name = name_of(&self.name)?;
+        let value = if self.value == "-" { standard_input()? } else { self.value.into_bytes() };
+        let text = config_value(&value).map_err(|why| Failure::usage(anyhow!("the value: {why}")))?;
+        change((&name, Some(text)), &self.guard, store, output).await
+    }
+}
+
+impl Verb for Remove {
+    const SPEC: Spec = Spec {
+        name: "values rm",
+        group: Group::Values,
+        about: About::Other,
+        past: NOT_RECORDED,
+        exits: &[Exit::No],
+        examples: &[("orchestrate values rm motd", "delete a value")],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        change((&name_of(&self.name)?, None), &self.guard, store, output).await
+    }
 }
 
 /// Number of times that a change is tried if others change the same value.

@@ -1,170 +1,225 @@
-//! The definitions of the verbs.
+//! The list of verbs.
 
-use super::hosts::HostsVerb;
-use super::policy::PolicyVerb;
-use super::recording::RecordingVerb;
-use super::rolling_upgrade::RollingUpgradeVerb;
-use super::rollout::RolloutVerb;
-use super::selection::Selection;
-use super::services::ServicesVerb;
-use super::store::StoreVerb;
-use super::values::ValuesVerb;
+use super::call::{Call, VerbEntry};
+use super::verb::Spec;
 use super::{
-    bootstrap, bundle, claims, desired, discovery_token, enroll, events, failures, freezes, host_config,
-    hosts, lint, local, logs, maintenance, one_shot, plan, retry, running, services, status, trigger, ui,
-    verify_hosts, why, with_claim,
+    bootstrap, bundle, claims, completion, desired, discovery_token, enroll, events, failures, freeze_list,
+    freezes, host_config, hosts, lint, local, logs, maintenance, one_shot, ping, plan, policy, recording,
+    retry, rollback, rolling_upgrade, rollout, rollout_history, rollout_options, rollout_status, running,
+    services, status, store, trigger, ui, values, verify_hosts, why, with_claim,
 };
 use crate::manual::Manual;
-use clap::Subcommand;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Command};
 
-/// The verbs, in groups: to find the definition of one verb, only its group has to be built. The
-/// options of a verb are in the file that runs it.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum Verb {
-    #[command(flatten)]
-    Control(ControlVerb),
-    #[command(flatten)]
-    Update(UpdateVerb),
-    #[command(flatten)]
-    State(StateVerb),
-    #[command(flatten)]
-    Catalog(CatalogVerb),
-    #[command(flatten)]
-    Config(ConfigVerb),
-    LocalVersion(local::LocalVersion),
-    #[command(name = "with-claim", alias = "with_claim")]
-    WithClaim(with_claim::WithClaim),
-    Ui(ui::Ui),
-    Lint(lint::Lint),
-    /// The recording of the store
-    Recording {
-        #[command(subcommand)]
-        verb: RecordingVerb,
-    },
-    Bootstrap(bootstrap::Bootstrap),
-    Enroll(enroll::Enroll),
-    Manual(Manual),
-    /// Print a completion script for a shell
-    Completion {
-        /// Shell that reads the script
-        shell: clap_complete::Shell,
-    },
+/// All verbs, in the order of help.
+const VERBS: &[VerbEntry] = &[
+    VerbEntry::of::<trigger::TriggerUpdate>(),
+    VerbEntry::of::<rollout::Start>(),
+    VerbEntry::of::<rollout::Pause>(),
+    VerbEntry::of::<rollout::Resume>(),
+    VerbEntry::of::<rollout_status::Status>(),
+    VerbEntry::of::<rollout_history::History>(),
+    VerbEntry::of::<rollout_history::Queue>(),
+    VerbEntry::of::<rollout_options::Set>(),
+    VerbEntry::of::<rollout_status::Excuse>(),
+    VerbEntry::of::<rollback::Rollback>(),
+    VerbEntry::of::<freezes::Freeze>(),
+    VerbEntry::of::<freezes::Unfreeze>(),
+    VerbEntry::of::<freeze_list::Freezes>(),
+    VerbEntry::of::<policy::Show>(),
+    VerbEntry::of::<policy::Set>(),
+    VerbEntry::of::<policy::Check>(),
+    VerbEntry::of::<claims::Claims>(),
+    VerbEntry::of::<claims::Release>(),
+    VerbEntry::of::<plan::Plan>(),
+    VerbEntry::of::<desired::CurrentVersion>(),
+    VerbEntry::of::<verify_hosts::VerifyHosts>(),
+    VerbEntry::of::<running::RunningVersions>(),
+    VerbEntry::of::<running::HostsAtVersion>(),
+    VerbEntry::of::<status::Status>(),
+    VerbEntry::of::<status::Unaccounted>(),
+    VerbEntry::of::<why::Why>(),
+    VerbEntry::of::<events::Events>(),
+    VerbEntry::of::<logs::Logs>(),
+    VerbEntry::of::<bundle::Bundle>(),
+    VerbEntry::of::<retry::Retry>(),
+    VerbEntry::of::<ui::Ui>(),
+    VerbEntry::of::<hosts::Hosts>(),
+    VerbEntry::of::<hosts::List>(),
+    VerbEntry::of::<hosts::Add>(),
+    VerbEntry::of::<hosts::Decommission>(),
+    VerbEntry::of::<services::List>(),
+    VerbEntry::of::<services::Show>(),
+    VerbEntry::of::<services::WaitFor>(),
+    VerbEntry::of::<services::Dns>(),
+    VerbEntry::of::<maintenance::SetMaintenance>(),
+    VerbEntry::of::<maintenance::Drain>(),
+    VerbEntry::of::<maintenance::DropStale>(),
+    VerbEntry::of::<values::List>(),
+    VerbEntry::of::<values::Get>(),
+    VerbEntry::of::<values::Set>(),
+    VerbEntry::of::<values::Remove>(),
+    VerbEntry::of::<desired::PendingUpdate>(),
+    VerbEntry::local::<with_claim::WithClaim>(),
+    VerbEntry::local::<local::LocalVersion>(),
+    VerbEntry::of::<one_shot::UpdateOwnStatus>(),
+    VerbEntry::of::<one_shot::UpdateOwnInfo>(),
+    VerbEntry::of::<local::LocalHealth>(),
+    VerbEntry::of::<ping::Ping>(),
+    VerbEntry::of::<store::Show>(),
+    VerbEntry::of::<store::Accept>(),
+    VerbEntry::local::<recording::List>(),
+    VerbEntry::local::<recording::Check>(),
+    VerbEntry::local::<recording::Prune>(),
+    VerbEntry::local::<recording::Erase>(),
+    VerbEntry::of::<bootstrap::Bootstrap>(),
+    VerbEntry::local::<enroll::Enroll>(),
+    VerbEntry::local::<lint::Lint>(),
+    VerbEntry::local::<completion::Completion>(),
+    VerbEntry::local::<Manual>(),
+    VerbEntry::of::<failures::GetFailures>(),
+    VerbEntry::of::<failures::DebugTimeout>(),
+    VerbEntry::of::<running::CheckSingleVersion>(),
+    VerbEntry::of::<services::PublishService>(),
+    VerbEntry::of::<services::GetServices>(),
+    VerbEntry::of::<services::CacheServices>(),
+    VerbEntry::of::<discovery_token::NewDiscoveryToken>(),
+    VerbEntry::of::<host_config::ManageConfig>(),
+    VerbEntry::of::<host_config::SetConfig>(),
+    VerbEntry::of::<host_config::EnablePuppet>(),
+    VerbEntry::of::<host_config::HostData>(),
+    VerbEntry::of::<host_config::CheckConfig>(),
+    VerbEntry::of::<host_config::CheckPuppet>(),
+    VerbEntry::of::<rolling_upgrade::Upgrade>(),
+    VerbEntry::of::<rolling_upgrade::Status>(),
+    VerbEntry::of::<rolling_upgrade::GlobalDisablePuppet>(),
+];
+
+/// The words that verbs of two words begin with, and that are no verbs themselves, with their description.
+const NOUNS: [(&str, &str); 7] = [
+    ("rollout", "The update of the whole fleet"),
+    ("policy", "The rollout policy: how many hosts may update at once"),
+    ("services", "The services of the fleet"),
+    ("values", "The texts that templates and gates of hosts read"),
+    ("store", "The store itself"),
+    ("recording", "The recording of the store"),
+    ("rolling_upgrade", "The rolling upgrade of hosts that old scripts update"),
+];
+
+/// Adds all verbs to a definition.
+pub(crate) fn define_all(mut definition: Command) -> Command {
+    for verb in VERBS {
+        let word = verb.spec.name.split(' ').next().unwrap_or_default();
+        if definition.find_subcommand(word).is_none() {
+            definition = definition.subcommands(define(word));
+        }
+    }
+    definition
 }
 
-/// Verbs that start updates, and control how they go through the fleet.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum ControlVerb {
-    TriggerUpdate(trigger::TriggerUpdate),
-    Freeze(freezes::Freeze),
-    Unfreeze(freezes::Unfreeze),
-    /// List the freezes
-    Freezes,
-    /// The rollout policy: how many hosts may update at once
-    Policy {
-        #[command(subcommand)]
-        verb: PolicyVerb,
-    },
-    Claims(claims::Claims),
-    Plan(plan::Plan),
-    /// The update of the whole fleet
-    Rollout {
-        #[command(subcommand)]
-        verb: RolloutVerb,
-    },
+/// Returns the definition of a first word, with those of the verbs that begin with it; `None` if no verb does.
+pub(crate) fn define(word: &str) -> Option<Command> {
+    let command = if let Some(verb) = find(word) {
+        (verb.define)(Command::new(verb.spec.name))
+    } else {
+        let (noun, about) = NOUNS.into_iter().find(|(noun, _)| *noun == word)?;
+        Command::new(noun).about(about).subcommand_required(true).arg_required_else_help(true)
+    };
+    let second_words = VERBS.iter().filter_map(|verb| match verb.spec.name.split_once(' ') {
+        Some((first, second)) if first == word => Some((verb.define)(Command::new(second))),
+        _ => None,
+    });
+    Some(command.subcommands(second_words))
 }
 
-/// Verbs about the versions that the fleet runs and is asked to run.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum UpdateVerb {
-    /// Print the desired version of the fleet
-    CurrentVersion,
-    /// Check whether the store answers
-    Ping,
-    PendingUpdate(desired::PendingUpdate),
-    UpdateOwnStatus(one_shot::UpdateOwnStatus),
-    UpdateOwnInfo(one_shot::UpdateOwnInfo),
-    /// List the versions that hosts run
-    RunningVersions,
-    VerifyHosts(verify_hosts::VerifyHosts),
-    CheckSingleVersion(running::CheckSingleVersion),
-    GetFailures(failures::GetFailures),
-    NewDiscoveryToken(discovery_token::NewDiscoveryToken),
-    HostsAtVersion(running::HostsAtVersion),
-    LocalHealth(local::LocalHealth),
-    DebugTimeout(failures::DebugTimeout),
+/// Reads the verb of a command line and its options.
+pub(crate) fn read(matches: &ArgMatches) -> Result<Box<dyn Call>, clap::Error> {
+    let (mut name, mut matches) = match matches.subcommand() {
+        Some((name, matches)) => (name.to_owned(), matches),
+        None => return Err(clap::Error::new(ErrorKind::MissingSubcommand)),
+    };
+    if let Some((second, options)) = matches.subcommand() {
+        (name, matches) = (format!("{name} {second}"), options);
+    }
+    match find(&name) {
+        Some(verb) => (verb.read)(matches),
+        None => Err(clap::Error::new(ErrorKind::InvalidSubcommand)),
+    }
 }
 
-/// Verbs about the state of the hosts and of the store.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum StateVerb {
-    Status(status::Status),
-    /// List the hosts of the fleet, add one, or take one out
-    #[command(args_conflicts_with_subcommands = true)]
-    Hosts {
-        #[command(subcommand)]
-        verb: Option<HostsVerb>,
-        #[command(flatten)]
-        list: hosts::List,
-    },
-    /// List the unaccounted hosts: late, lost or never seen
-    Unaccounted(Selection),
-    Why(why::Why),
-    Events(events::Events),
-    Logs(logs::Logs),
-    Bundle(bundle::Bundle),
-    Retry(retry::Retry),
-    /// The store itself
-    Store {
-        #[command(subcommand)]
-        verb: StoreVerb,
-    },
+/// Returns what is known of all verbs.
+pub(crate) fn specs() -> Vec<&'static Spec> {
+    VERBS.iter().map(|verb| &verb.spec).collect()
 }
 
-/// Verbs about services, and about what hosts read beside them.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum CatalogVerb {
-    /// The services of the fleet
-    Services {
-        #[command(subcommand)]
-        verb: ServicesVerb,
-    },
-    /// Publish the roles of this host as services
-    PublishService,
-    /// Print the addresses of all services, as Hiera reads them
-    GetServices,
-    CacheServices(services::CacheServices),
-    WaitFor(services::WaitFor),
-    Maintenance(maintenance::SetMaintenance),
-    Drain(maintenance::Drain),
-    /// Stop serving instances that went silent together
-    #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
-    DropStale,
-    Dns(services::Dns),
-    /// The texts that templates and gates of hosts read
-    Values {
-        #[command(subcommand)]
-        verb: ValuesVerb,
-    },
+fn find(name: &str) -> Option<&'static VerbEntry> {
+    VERBS.iter().find(|verb| verb.spec.name == name)
 }
 
-/// Verbs about the values that the original tool keeps for hosts whose scripts ask for them.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum ConfigVerb {
-    ManageConfig(host_config::ManageConfig),
-    HostData(host_config::HostData),
-    CheckPuppet(host_config::CheckPuppet),
-    EnablePuppet(host_config::EnablePuppet),
-    SetConfig(host_config::SetConfig),
-    CheckConfig(host_config::CheckConfig),
-    /// The rolling upgrade of hosts that old scripts update
-    RollingUpgrade {
-        #[command(subcommand)]
-        verb: RollingUpgradeVerb,
-    },
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::verb::{Group, Past, Spec};
+    use crate::seen_stores::About;
+    use std::ffi::OsString;
+
+    /// Splits a command line as a shell does; what a shell itself reads is cut off.
+    fn words(line: &str) -> Vec<OsString> {
+        let mut line = line;
+        for end in [" | ", " || ", " > ", " < "] {
+            line = line.split(end).next().unwrap_or_default();
+        }
+        let quoted = line.split('\'').enumerate();
+        let parts = quoted.flat_map(|(index, part)| match index % 2 {
+            0 => part.split_whitespace().collect::<Vec<_>>(),
+            _ => vec![part],
+        });
+        parts.map(OsString::from).collect()
+    }
+
+    #[test]
+    fn every_verb_has_a_name_of_its_own_and_is_found_by_it() {
+        for (index, verb) in VERBS.iter().enumerate() {
+            let name = verb.spec.name;
+            assert!(VERBS[..index].iter().all(|other| other.spec.name != name), "{name}");
+            let definition = define(name.split(' ').next().unwrap()).unwrap();
+            let second = name.split_once(' ').map(|(_, second)| second);
+            assert!(second.is_none_or(|second| definition.find_subcommand(second).is_some()), "{name}");
+        }
+        assert!(define("nonsense").is_none());
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_of_its_verb() {
+        for Spec { name, examples, .. } in VERBS.iter().map(|verb| &verb.spec) {
+            for (line, what) in *examples {
+                let cli = crate::cli::parse(words(line)).unwrap_or_else(|e| panic!("{line}: {e}"));
+                assert!(line.contains(&format!(" {name}")), "{line} is not about {name}");
+                assert!(!what.is_empty() && !what.ends_with('.'), "{line}: {what}");
+                drop(cli);
+            }
+        }
+    }
+
+    #[test]
+    fn every_verb_that_people_use_has_an_example() {
+        for Spec { name, group, examples, .. } in VERBS.iter().map(|verb| &verb.spec) {
+            assert!(*group == Group::Original || !examples.is_empty(), "{name}");
+        }
+    }
+
+    /// A verb that reads the store once must refuse one that went back, unless the manual says otherwise.
+    #[test]
+    fn a_verb_that_reads_the_store_is_about_the_fleet_or_the_manual_names_it() {
+        let introduction = crate::help::document::introduction();
+        let exempt = introduction.split("read. The verbs ").nth(1).unwrap();
+        let exempt = exempt.split("of the original tool do not make this check").next().unwrap();
+        for Spec { name, about, past, .. } in VERBS.iter().map(|verb| &verb.spec) {
+            let is_exempt = exempt.contains(&format!("`{name}`"));
+            assert!(!is_exempt || *about == About::Other, "{name} makes the check, and the manual denies it");
+            let is_about_store = *name == "store show";
+            assert!(*past != Past::Answers || about.is_fleet() || is_exempt || is_about_store, "{name}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::context::{Store, version_of};
 use super::fleet;
 use super::selection::{Selection, members};
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::verification::{Verification, WantedHosts};
 use super::verify_wait::{INTERRUPTED, WaitEnd, Waited, wait_for};
 use crate::completion;
@@ -48,77 +49,83 @@ pub(crate) struct VerifyHosts {
     strict: bool,
 }
 
-impl VerifyHosts {
-    /// True if it asks again and again.
-    pub(super) fn waits(&self) -> bool {
-        self.wait.is_some()
-    }
-}
+impl Verb for VerifyHosts {
+    const SPEC: Spec = Spec {
+        name: "verify_hosts",
+        group: Group::Rollout,
+        about: About::SelfChecked,
+        past: Past::Answers,
+        exits: &[Exit::No, Exit::Own(INTERRUPTED)],
+        examples: &[
+            ("orchestrate verify_hosts v43 web-1 web-2", "do both hosts run v43?"),
+            ("orchestrate verify_hosts v43 --wait 20m < hosts.txt", "wait until all hosts of a file run it"),
+        ],
+    };
 
-/// Checks whether these hosts run this version.
-pub(super) async fn verify_hosts(
-    options: VerifyHosts,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let VerifyHosts { version, hosts: arguments, selection, wait, wait_anyway, strict } = options;
-    let version = &version_of(&version)?;
-    let wait = wait
-        .as_deref()
-        .map(parse_duration)
-        .transpose()
-        .map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
-    let input = if !selection.is_empty() {
-        let selected = Box::pin(members(&selection.filter(Vec::new())?, store)).await;
-        // This verb says no by the same code whatever it is about.
-        let selected = selected.map_err(|failure| match failure.exit {
-            Exit::Refused => Failure::no(format!("{:#}", failure.error)),
-            _ => failure,
-        })?;
-        selected.iter().map(HostName::as_str).collect::<Vec<_>>().join("\n")
-    } else if arguments.is_empty() {
-        standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?
-    } else {
-        arguments.join("\n")
-    };
-    let lower = input.to_ascii_lowercase();
-    let hosts = hosts(&input, &lower)?;
-    let question = Verification { version, hosts, strict };
-    let alarms = |deadline| seen_stores::alarms(store.settings, &store.session, deadline);
-    let (verified, waited, alarms) = match wait {
-        None => {
-            let (verified, alarms) =
-                tokio::join!(question.ask(store, store.deadline), alarms(store.deadline));
-            (verified?, None, alarms?)
-        }
-        Some(limit) => {
-            // Boxed, because this future is the largest one here, and most questions do not wait.
-            let (verified, waited) = Box::pin(wait_for(&question, store, limit, wait_anyway)).await?;
-            let alarms = alarms(Deadline::within(store.settings.timeout)).await?;
-            (verified, Some(waited), alarms)
-        }
-    };
-    seen_stores::check(store.settings, &store.session, verified.store.as_ref())?;
-    let hosts = &question.hosts.names;
-    output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
-    waited.iter().for_each(|waited| waited.print());
-    fleet::warn_of_unconfirmed(version, verified.unconfirmed.iter().copied());
-    let (end, causes) = waited.map(|Waited { end, causes }| (end, causes)).unzip();
-    let answer = json!({
-        "version": version,
-        "wanted_count": hosts.len(),
-        "present_count": hosts.len() - verified.missing.len(),
-        "missing": verified.missing,
-        "unconfirmed_hosts": verified.unconfirmed,
-        "causes": causes,
-        "ended_by": end,
-        "revision": verified.revision,
-    });
-    output.answer(&answer, |_| {});
-    Ok(match end {
-        Some(WaitEnd::Interrupt) => Exit::Own(INTERRUPTED),
-        _ => seen_stores::exit_under(alarms.as_deref(), Exit::of(verified.missing.is_empty())),
-    })
+    fn past(&self) -> Past {
+        if self.wait.is_some() { Past::Waits } else { Self::SPEC.past }
+    }
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let Self { version, hosts: arguments, selection, wait, wait_anyway, strict } = self;
+        let version = &version_of(&version)?;
+        let wait = wait
+            .as_deref()
+            .map(parse_duration)
+            .transpose()
+            .map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
+        let input = if !selection.is_empty() {
+            let selected = Box::pin(members(&selection.filter(Vec::new())?, store)).await;
+            // This verb says no by the same code whatever it is about.
+            let selected = selected.map_err(|failure| match failure.exit {
+                Exit::Refused => Failure::no(format!("{:#}", failure.error)),
+                _ => failure,
+            })?;
+            selected.iter().map(HostName::as_str).collect::<Vec<_>>().join("\n")
+        } else if arguments.is_empty() {
+            standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?
+        } else {
+            arguments.join("\n")
+        };
+        let lower = input.to_ascii_lowercase();
+        let hosts = hosts(&input, &lower)?;
+        let question = Verification { version, hosts, strict };
+        let alarms = |deadline| seen_stores::alarms(store.settings, &store.session, deadline);
+        let (verified, waited, alarms) = match wait {
+            None => {
+                let (verified, alarms) =
+                    tokio::join!(question.ask(store, store.deadline), alarms(store.deadline));
+                (verified?, None, alarms?)
+            }
+            Some(limit) => {
+                // Boxed, because this future is the largest one here, and most questions do not wait.
+                let (verified, waited) = Box::pin(wait_for(&question, store, limit, wait_anyway)).await?;
+                let alarms = alarms(Deadline::within(store.settings.timeout)).await?;
+                (verified, Some(waited), alarms)
+            }
+        };
+        seen_stores::check(store.settings, &store.session, verified.store.as_ref())?;
+        let hosts = &question.hosts.names;
+        output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
+        waited.iter().for_each(|waited| waited.print());
+        fleet::warn_of_unconfirmed(version, verified.unconfirmed.iter().copied());
+        let (end, causes) = waited.map(|Waited { end, causes }| (end, causes)).unzip();
+        let answer = json!({
+            "version": version,
+            "wanted_count": hosts.len(),
+            "present_count": hosts.len() - verified.missing.len(),
+            "missing": verified.missing,
+            "unconfirmed_hosts": verified.unconfirmed,
+            "causes": causes,
+            "ended_by": end,
+            "revision": verified.revision,
+        });
+        output.answer(&answer, |_| {});
+        Ok(match end {
+            Some(WaitEnd::Interrupt) => Exit::Own(INTERRUPTED),
+            _ => seen_stores::exit_under(alarms.as_deref(), Exit::of(verified.missing.is_empty())),
+        })
+    }
 }
 
 /// Reads standard input, which must end within the time limit. Nobody types a list of hosts, so a

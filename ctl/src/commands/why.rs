@@ -1,6 +1,7 @@
 //! `why`: why a host is as it is. It uses only what the store holds, so it also works if the host is gone.
 
 use super::context::{Store, host_of, now};
+use super::verb::{About, Group, Past, Spec, Verb};
 use super::{fleet, host_rollout, services};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -25,11 +26,24 @@ pub(crate) struct Why {
     host: Option<String>,
 }
 
-/// Prints why a host does what it does, or why hosts wait.
-pub(super) async fn why(options: Why, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    match options.host {
-        Some(host) => of_host(&host_of(&host)?, store, output).await,
-        None => roots(store, output).await,
+impl Verb for Why {
+    const SPEC: Spec = Spec {
+        name: "why",
+        group: Group::Fleet,
+        about: About::Hosts,
+        past: Past::Answers,
+        exits: &[Exit::No],
+        examples: &[
+            ("orchestrate why web-7", "why this host is not done, and what it does next"),
+            ("orchestrate why", "what keeps hosts waiting, and which"),
+        ],
+    };
+
+    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        match self.host {
+            Some(host) => of_host(&host_of(&host)?, store, output).await,
+            None => roots(store, output).await,
+        }
     }
 }
 

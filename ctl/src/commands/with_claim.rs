@@ -1,10 +1,10 @@
 //! `with-claim`: runs a command while this host holds its claims, so that not more hosts are unavailable at
 //! the same time than the rollout policy allows. The agent of the host takes the claims.
 
+use super::verb::{About, Group, LocalVerb, Past, Program, Spec};
 use crate::agent::{ClaimAck, claim_for_command};
 use crate::exit::{Exit, Failure};
-use crate::output;
-use crate::settings::Settings;
+use crate::output::{self, Output};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
@@ -39,6 +39,7 @@ const NOT_FOUND: u8 = 127;
 ///
 /// It waits until no limit is full and nothing is frozen, like a host that updates.
 #[derive(Debug, Args)]
+#[command(alias = "with_claim")]
 pub(crate) struct WithClaim {
     /// Ends the command after this time, and then gives the claims back
     #[arg(long = "for", value_name = "DURATION")]
@@ -51,24 +52,39 @@ pub(crate) struct WithClaim {
     command: Vec<OsString>,
 }
 
-/// Runs `with-claim`.
-pub(super) fn with_claim(options: WithClaim, settings: &Settings) -> Result<Exit, Failure> {
-    let duration = |option: &'static str, text: &Option<String>| {
-        let read = text.as_deref().map(parse_duration).transpose();
-        read.map_err(|error| Failure::usage(anyhow!(error).context(option)))
+impl LocalVerb for WithClaim {
+    const SPEC: Spec = Spec {
+        name: "with-claim",
+        group: Group::ThisHost,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::Refused, Exit::Own(TIMED_OUT), Exit::Own(CANNOT_RUN), Exit::Own(NOT_FOUND)],
+        examples: &[(
+            "orchestrate with-claim --wait 1h -- systemctl restart mysql",
+            "restart when the limits allow it",
+        )],
     };
-    let (lasts, wait) = (duration("--for", &options.lasts)?, duration("--wait", &options.wait)?);
-    let run = etcd_session::random_token();
-    let lock = take(&settings.agent_socket, &run, wait).inspect_err(|_| {
-        // The answer is known; what is left of the request is removed later.
-        let _ = claim_for_command(&settings.agent_socket, &run, false);
-    })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
-    let exit = runtime.block_on(execute(&options.command, &lock, lasts));
-    // Daemons that the command started have inherited the lock.
-    let _ = flock(&lock, FlockOperation::Unlock);
-    give_back(&settings.agent_socket, &run);
-    exit
+
+    fn run(self, program: &Program<'_>, _: &mut Output) -> Result<Exit, Failure> {
+        let settings = program.settings;
+        let duration = |option: &'static str, text: &Option<String>| {
+            let read = text.as_deref().map(parse_duration).transpose();
+            read.map_err(|error| Failure::usage(anyhow!(error).context(option)))
+        };
+        let (lasts, wait) = (duration("--for", &self.lasts)?, duration("--wait", &self.wait)?);
+        let run = etcd_session::random_token();
+        let lock = take(&settings.agent_socket, &run, wait).inspect_err(|_| {
+            // The answer is known; what is left of the request is removed later.
+            let _ = claim_for_command(&settings.agent_socket, &run, false);
+        })?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
+        let exit = runtime.block_on(execute(&self.command, &lock, lasts));
+        // Daemons that the command started have inherited the lock.
+        let _ = flock(&lock, FlockOperation::Unlock);
+        give_back(&settings.agent_socket, &run);
+        exit
+    }
 }
 
 /// Waits until the host holds its claims. Returns the lock that says that the command runs.

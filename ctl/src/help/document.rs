@@ -1,7 +1,7 @@
 //! Reads `docs/command-line.md`, from which help and manual pages take the groups of verbs, their
 //! descriptions and their exit codes. So these stand in one place.
 
-use std::collections::BTreeSet;
+use crate::exit::Exit;
 
 /// The document.
 pub(crate) const DOCUMENT: &str =
@@ -69,8 +69,9 @@ pub(crate) fn introduction() -> &'static str {
     text.split_once('\n').map(|(_, text)| text.trim()).unwrap_or_default()
 }
 
-/// The exit codes of a verb: its own, and those of all verbs that can happen.
-pub(crate) fn exit_codes(section: &Section) -> Vec<(String, String)> {
+/// Returns the exit codes of a verb with their meanings: those of its section, and the general ones of
+/// which the section says no more.
+pub(crate) fn exit_codes(section: &Section, exits: &[Exit]) -> Vec<(String, String)> {
     let mut codes = in_tables(section.text);
     let has_table = !codes.is_empty();
     for block in blocks(section.text) {
@@ -87,10 +88,10 @@ pub(crate) fn exit_codes(section: &Section) -> Vec<(String, String)> {
             _ => {}
         }
     }
-    let mentioned = mentioned(section.text);
+    let of_verb: Vec<String> = exits.iter().map(|exit| exit.code().to_string()).collect();
     for (code, text) in in_tables(general("Exit codes")) {
         // Yes, cannot tell and wrong usage can happen to every verb.
-        let can_happen = ["0", "2", "64"].contains(&code.as_str()) || mentioned.contains(&code);
+        let can_happen = ["0", "2", "64"].contains(&code.as_str()) || of_verb.contains(&code);
         let is_possible = can_happen && (!of_command || code == "64");
         if is_possible && !codes.iter().any(|(known, _)| *known == code) {
             // The first sentence is what counts for every verb.
@@ -149,23 +150,6 @@ fn in_sentences(block: &str) -> Vec<(String, String)> {
     codes.map(|(code, text)| (code.to_owned(), plain(text.trim().trim_end_matches('.')))).collect()
 }
 
-/// Returns all codes that a text mentions.
-pub(crate) fn mentioned(text: &str) -> BTreeSet<String> {
-    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-    let ways =
-        ["exit code ", "exits with ", "exit with ", "code is also ", "exit code is ", "exit code is also "];
-    let mut found = BTreeSet::new();
-    for way in ways {
-        for rest in joined.split(way).skip(1) {
-            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            if !digits.is_empty() {
-                found.insert(digits);
-            }
-        }
-    }
-    found
-}
-
 /// Returns the paragraphs and the items of lists, each in one line, without tables and samples.
 fn blocks(text: &str) -> Vec<String> {
     let mut blocks = vec![String::new()];
@@ -210,9 +194,36 @@ pub(crate) fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::verbs::specs;
+    use crate::help::spec_of;
+    use std::collections::BTreeSet;
+
+    /// Returns all codes that a text mentions.
+    fn mentioned(text: &str) -> BTreeSet<String> {
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+        let ways = [
+            "exit code ",
+            "exits with ",
+            "exit with ",
+            "code is also ",
+            "exit code is ",
+            "exit code is also ",
+        ];
+        let mut found = BTreeSet::new();
+        for way in ways {
+            for rest in joined.split(way).skip(1) {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                if !digits.is_empty() {
+                    found.insert(digits);
+                }
+            }
+        }
+        found
+    }
 
     fn codes(verb: &str) -> Vec<(String, String)> {
-        exit_codes(&section_of(verb).unwrap_or_else(|| panic!("{verb}")))
+        let section = section_of(verb).unwrap_or_else(|| panic!("{verb}"));
+        exit_codes(&section, spec_of(verb, &specs()).unwrap_or_else(|| panic!("{verb}")).exits)
     }
 
     fn numbers(verb: &str) -> Vec<String> {
@@ -244,11 +255,12 @@ mod tests {
     fn every_exit_code_that_a_section_mentions_is_in_the_list_of_its_verb() {
         let mut count = 0;
         for section in groups().iter().flat_map(|group| &group.verbs) {
-            let listed: BTreeSet<String> = exit_codes(section).into_iter().map(|(code, _)| code).collect();
+            let codes = codes(section.verb());
+            let listed: BTreeSet<String> = codes.iter().map(|(code, _)| code.clone()).collect();
             let mentioned = mentioned(section.text);
             count += mentioned.len();
             assert!(mentioned.is_subset(&listed), "{}: {mentioned:?} {listed:?}", section.usage);
-            assert!(exit_codes(section).iter().all(|(_, text)| !text.is_empty()), "{}", section.usage);
+            assert!(codes.iter().all(|(_, text)| !text.is_empty()), "{}", section.usage);
         }
         assert!(count > 40, "{count}");
     }

@@ -2,24 +2,22 @@
 //! codes. The options that name the store are shown by `orchestrate help store`.
 
 pub(crate) mod document;
-pub(crate) mod examples;
 
+use crate::commands::verb::{Group, Spec};
 use crate::options::GlobalOptions;
 use clap::{Args, Command};
-use document::Group;
 use std::fmt::Write as _;
 
 /// Columns of the texts that are wrapped here.
 const WIDTH: usize = 80;
 
 /// Returns a definition with the texts of help.
-pub(crate) fn with_help(definition: Command) -> Command {
-    let groups = document::groups();
-    let verbs = verbs_in_groups(&definition, &groups);
+pub(crate) fn with_help(definition: Command, verbs: &[&Spec]) -> Command {
+    let list = verbs_in_groups(&definition, verbs);
     let header = *definition.get_styles().get_header();
     let mut definition = definition
         .help_template(format!(
-            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{verbs}\n\
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{list}\n\
              {header}Options:{header:#}\n{{options}}{{after-help}}"
         ))
         .after_help(
@@ -29,26 +27,25 @@ pub(crate) fn with_help(definition: Command) -> Command {
         );
     let names: Vec<String> = definition.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
     for name in names {
-        definition = definition.mut_subcommand(&name, |verb| of_verb(verb, &name));
+        definition = definition.mut_subcommand(&name, |verb| of_verb(verb, &name, verbs));
     }
     definition
 }
 
-/// Returns the list of verbs in groups, one line for each verb.
-fn verbs_in_groups(definition: &Command, groups: &[Group]) -> String {
+/// Returns the list of verbs in groups. Verbs that begin with the same word have one line.
+fn verbs_in_groups(definition: &Command, verbs: &[&Spec]) -> String {
     let header = definition.get_styles().get_header();
     let literal = definition.get_styles().get_literal();
     let mut text = String::new();
-    for group in groups {
-        let _ = write!(text, "\n{header}{}:{header:#}\n", group.heading);
-        let mut last = "";
-        for section in &group.verbs {
-            let name = section.verb().split(' ').next().unwrap_or_default();
-            // Sub-verbs follow each other, or stand between other verbs of the group.
-            if name == last || text.contains(&format!("  {literal}{name}{literal:#} ")) {
+    for group in Group::ALL {
+        let _ = write!(text, "\n{header}{}:{header:#}\n", group.heading());
+        let mut listed = Vec::new();
+        for verb in verbs.iter().filter(|verb| verb.group == group) {
+            let name = verb.name.split(' ').next().unwrap_or_default();
+            if listed.contains(&name) {
                 continue;
             }
-            last = name;
+            listed.push(name);
             let about = definition.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             let gap = " ".repeat(20_usize.saturating_sub(name.len()));
@@ -58,24 +55,29 @@ fn verbs_in_groups(definition: &Command, groups: &[Group]) -> String {
     text
 }
 
+/// Returns what is known of a verb; `None` if there are only verbs that begin with this word.
+pub(crate) fn spec_of<'a>(name: &str, verbs: &[&'a Spec]) -> Option<&'a Spec> {
+    verbs.iter().copied().find(|spec| spec.name == name)
+}
+
 /// Adds examples, exit codes and sub-verbs' texts to the definition of a verb.
-fn of_verb(mut verb: Command, path: &str) -> Command {
+fn of_verb(mut verb: Command, path: &str, verbs: &[&Spec]) -> Command {
     let header = *verb.get_styles().get_header();
     let mut text = String::new();
     if path == "store" {
         let _ = write!(text, "{header}Options for the store:{header:#}\n{}\n\n", store_options());
     }
-    let examples = examples::of(path);
-    if !examples.is_empty() {
+    let spec = spec_of(path, verbs);
+    if let Some(spec) = spec.filter(|spec| !spec.examples.is_empty()) {
         let _ = writeln!(text, "{header}Examples:{header:#}");
-        for (line, what) in examples {
+        for (line, what) in spec.examples {
             let _ = writeln!(text, "  {line}\n      {what}");
         }
         text.push('\n');
     }
-    if let Some(section) = document::section_of(path) {
+    if let (Some(spec), Some(section)) = (spec, document::section_of(path)) {
         let _ = writeln!(text, "{header}Exit codes:{header:#}");
-        for (code, meaning) in document::exit_codes(&section) {
+        for (code, meaning) in document::exit_codes(&section, spec.exits) {
             text.push_str(&wrapped(&code, &meaning));
         }
         text.push('\n');
@@ -87,7 +89,7 @@ fn of_verb(mut verb: Command, path: &str) -> Command {
     let names: Vec<String> = verb.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     for name in names {
         let path = format!("{path} {name}");
-        verb = verb.mut_subcommand(&name, |sub| of_verb(sub, &path));
+        verb = verb.mut_subcommand(&name, |sub| of_verb(sub, &path, verbs));
     }
     verb.subcommand_value_name("VERB").subcommand_help_heading("Verbs").after_help(text)
 }

@@ -3,8 +3,9 @@
 
 mod roff;
 
+use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
-use crate::help::{document, examples, store_arguments};
+use crate::help::{document, spec_of, store_arguments};
 use crate::local;
 use crate::output::Output;
 use clap::{Arg, Args, Command};
@@ -31,27 +32,42 @@ struct Page {
     text: String,
 }
 
-/// Writes the pages.
-pub(crate) fn write(options: &Manual, definition: &Command, output: &mut Output) -> Result<Exit, Failure> {
-    let mut paths = Vec::new();
-    for page in pages(definition) {
-        let directory = options.directory.join(format!("man{}", page.section));
-        let path = directory.join(format!("{}.{}", page.name, page.section));
-        fs::create_dir_all(&directory)
-            .and_then(|()| local::keep(&path, roff::page(&page.text).as_bytes()))
-            .map_err(|error| Failure::no(format!("{}: {error}", path.display())))?;
-        paths.push(path.display().to_string());
+impl LocalVerb for Manual {
+    const SPEC: Spec = Spec {
+        name: "manual",
+        group: Group::Setup,
+        about: About::Other,
+        past: Past::DoesNotRead,
+        exits: &[Exit::No],
+        examples: &[(
+            "orchestrate manual ~/.local/share/man",
+            "for one user; read them with man orchestrate",
+        )],
+    };
+
+    fn run(self, program: &Program<'_>, output: &mut Output) -> Result<Exit, Failure> {
+        let mut paths = Vec::new();
+        for page in pages(&(program.definition)(), &(program.specs)()) {
+            let directory = self.directory.join(format!("man{}", page.section));
+            let path = directory.join(format!("{}.{}", page.name, page.section));
+            fs::create_dir_all(&directory)
+                .and_then(|()| local::keep(&path, roff::page(&page.text).as_bytes()))
+                .map_err(|error| Failure::no(format!("{}: {error}", path.display())))?;
+            paths.push(path.display().to_string());
+        }
+        output.answer(&json!({ "pages": paths }), |output| paths.iter().for_each(|path| output.line(path)));
+        Ok(Exit::Yes)
     }
-    output.answer(&json!({ "pages": paths }), |output| paths.iter().for_each(|path| output.line(path)));
-    Ok(Exit::Yes)
 }
 
-fn pages(definition: &Command) -> Vec<Page> {
+fn pages(definition: &Command, verbs: &[&Spec]) -> Vec<Page> {
     let mut pages = vec![command_page(definition), settings_page()];
     for verb in definition.get_subcommands() {
-        pages.push(verb_page(verb.get_name(), verb));
+        pages.push(verb_page(verb.get_name(), verb, verbs));
         let subs = verb.get_subcommands();
-        pages.extend(subs.map(|sub| verb_page(&format!("{} {}", verb.get_name(), sub.get_name()), sub)));
+        pages.extend(
+            subs.map(|sub| verb_page(&format!("{} {}", verb.get_name(), sub.get_name()), sub, verbs)),
+        );
     }
     pages
 }
@@ -128,7 +144,7 @@ fn find<'a>(definition: &'a Command, verb: &str) -> Option<&'a Command> {
 }
 
 /// Returns the page of a verb.
-fn verb_page(verb: &str, definition: &Command) -> Page {
+fn verb_page(verb: &str, definition: &Command, verbs: &[&Spec]) -> Page {
     let page = page_name(verb);
     let mut text = title(&page, 1);
     text += &name(&page, &about(definition));
@@ -159,11 +175,13 @@ fn verb_page(verb: &str, definition: &Command) -> Page {
         text += ".PP\nThe options that name the store, and the variables of the environment, are in\n";
         text += &format!("{}.\n", reference("orchestrate", 1));
     }
-    text += &described.as_ref().map(exit_status).unwrap_or_default();
-    let examples = examples::of(verb);
-    if !examples.is_empty() {
+    let spec = spec_of(verb, verbs);
+    if let (Some(section), Some(spec)) = (&described, spec) {
+        text += &exit_status(section, spec);
+    }
+    if let Some(spec) = spec.filter(|spec| !spec.examples.is_empty()) {
         text += &section("Examples");
-        for (line, what) in examples {
+        for (line, what) in spec.examples {
             text += &entry(&bold(line), what);
         }
     }
@@ -172,8 +190,8 @@ fn verb_page(verb: &str, definition: &Command) -> Page {
     Page { name: page, section: 1, text }
 }
 
-fn exit_status(described: &Section) -> String {
-    let codes = document::exit_codes(described);
+fn exit_status(described: &Section, spec: &Spec) -> String {
+    let codes = document::exit_codes(described, spec.exits);
     let entries = codes.iter().map(|(code, meaning)| entry(&bold(code), meaning));
     section("Exit status") + &entries.collect::<String>()
 }
@@ -236,18 +254,19 @@ fn settings_page() -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::verbs::specs;
     use std::collections::BTreeSet;
 
     fn text_of(name: &str) -> String {
-        let page = pages(&crate::cli::definition()).into_iter().find(|page| page.name == name);
+        let page = pages(&crate::cli::definition(), &specs()).into_iter().find(|page| page.name == name);
         page.unwrap_or_else(|| panic!("no page {name}")).text
     }
 
     #[test]
     fn every_verb_has_a_page_with_its_options_and_exit_codes() {
         let names: BTreeSet<String> =
-            pages(&crate::cli::definition()).into_iter().map(|page| page.name).collect();
-        assert_eq!(names.len(), pages(&crate::cli::definition()).len());
+            pages(&crate::cli::definition(), &specs()).into_iter().map(|page| page.name).collect();
+        assert_eq!(names.len(), pages(&crate::cli::definition(), &specs()).len());
         for section in document::groups().iter().flat_map(|group| &group.verbs) {
             let text = text_of(&page_name(section.verb()));
             let definition = crate::cli::definition();
