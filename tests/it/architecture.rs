@@ -38,7 +38,10 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ),
         ("ctl", &["schema", "catalog", "planning", "etcd-session", "archive", "solo-etcd"]),
         ("hiera-bridge", &["schema", "catalog"]),
-        ("tests", &["schema", "catalog", "planning", "etcd-session", "archive", "simulator", "solo-etcd"]),
+        (
+            "tests",
+            &["schema", "catalog", "planning", "etcd-session", "archive", "simulator", "solo-etcd", "ctl"],
+        ),
     ]);
     // What the tests of a crate use as well.
     let in_tests = BTreeMap::from([("etcd-session", "solo-etcd")]);

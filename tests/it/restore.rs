@@ -2,7 +2,8 @@
 //! for the current one. Before an operator accepts the store, no agent keeps restored leases alive,
 //! and no answer about the fleet is yes; one acceptance unblocks every host.
 
-use std::collections::BTreeSet;
+use crate::contract::fleet::{FLEET, fill};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 use tests::etcd::Etcd;
@@ -316,4 +317,74 @@ fn a_store_that_is_accepted_before_its_hosts_have_looked_frees_them_and_so_does_
     fleet.is_blocked(&restored);
     fleet.accept();
     fleet.update();
+}
+
+/// A question for each verb about the fleet that is more than its name. Each has an answer in the store of the test.
+const QUESTIONS: [(&str, &str); 16] = [
+    ("claims release", "claims release web-1 --reason x"),
+    ("plan", "plan 44"),
+    ("verify_hosts", "verify_hosts 43 web-1"),
+    ("hosts_at_version", "hosts_at_version 43"),
+    ("why", "why web-1"),
+    ("logs", "logs lost-1"),
+    ("services show", "services show web"),
+    ("wait_for", "wait_for web"),
+    ("dns", "dns web.service.consul"),
+    ("values get", "values get motd"),
+    ("check_single_version", "check_single_version 43"),
+    ("host_data", "host_data state"),
+    ("check_config", "check_config a global"),
+    ("check_puppet", "check_puppet"),
+    ("rolling_upgrade upgrade", "rolling_upgrade upgrade 44 --noop"),
+    ("rolling_upgrade global_disable_puppet", "rolling_upgrade global_disable_puppet"),
+];
+
+/// The answer of this verb needs an object store. It is checked where all verbs are.
+const NOT_ASKED: &str = "bundle";
+
+#[test]
+fn every_verb_about_the_fleet_refuses_a_store_that_went_back() {
+    let mut etcd = Etcd::single();
+    let recorder = Recorder::start(&etcd);
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    store.put(
+        "/available_services/web/web-1",
+        r#"{"format":1,"host":"web-1","addresses":["10.0.0.1"],"port":80}"#,
+    );
+    store.put("/orchestrate/health/web/web-1", "passing");
+    store.put(
+        "/orchestrate/claims/fleet/all/00001",
+        r#"{"format":1,"host":"web-1","instance":"i","rollout":{"epoch":3,"revision":2},"since":1416300000}"#,
+    );
+    let operator = Host::new("web-1", &etcd.endpoints());
+    operator.write("policy.toml", "[[limit]]\nby = \"fleet\"\nmax = 1\n");
+    let policy = operator.path("policy.toml").display().to_string();
+    for act in [&["policy", "set", &policy][..], &["trigger_update", "44"]] {
+        let result = operator.command(act, "");
+        assert_eq!(result.code, 0, "{act:?}: {result:?}");
+    }
+    let before = store.revision();
+    let more: BTreeMap<&str, &str> = QUESTIONS.into();
+    let verbs = ctl::verbs().into_iter().filter(|verb| verb.about.is_fleet() && verb.name != NOT_ASKED);
+    let questions: Vec<&str> = verbs.map(|verb| more.get(verb.name).copied().unwrap_or(verb.name)).collect();
+    let state = tempfile::tempdir().expect("a directory");
+    let ask =
+        |question: &str| operator.command_in(state.path(), &question.split(' ').collect::<Vec<_>>(), "");
+    let no_answer = |question: &&&str| {
+        let result = ask(question);
+        !matches!(result.code, 0 | 1) || result.err.contains("error:")
+    };
+    let unanswered: Vec<&&str> = questions.iter().filter(no_answer).collect();
+    assert!(unanswered.is_empty(), "give these verbs a question that this store answers: {unanswered:?}");
+    let last = store.put("/elsewhere", "later");
+    assert_eq!(ask("hosts").code, 0);
+    etcd.rewind(&recorder.up_to(last), before, LEASE_SECONDS, 0);
+    let is_refused = |result: &CommandOutput| result.err.contains("the store went back");
+    let wrong: Vec<(&str, CommandOutput)> = questions
+        .into_iter()
+        .map(|question| (question, ask(question)))
+        .filter(|(_, result)| result.code != 2 || !result.out.is_empty() || !is_refused(result))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

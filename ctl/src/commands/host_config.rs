@@ -1,4 +1,6 @@
 //! The values that the original tool keeps for hosts: `manage_config` and the verbs around it.
+//!
+//! This file is long because its six verbs share how values are named and checked.
 
 use super::context::{Store, host_of};
 use super::verb::{About, Group, Past, Spec, Verb};
