@@ -5,7 +5,7 @@
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "%-20s %s\n", $$1, $$2 }'
 
-check: build check-format check-lints ## format, lints, dependency law, unit tests; takes seconds
+check: build check-format check-lints ## format, lints, dependency law, unit tests
 	cargo nextest run --workspace -E 'not package(orchestrate-tests) and not kind(test) or test(architecture::) or test(modules::) or test(links::) or test(words::)'
 
 check-format: ## is the code formatted?
@@ -39,7 +39,7 @@ demo-puppet: ## the same with Puppet as the steps; needs root
 test: ## install what is missing and run all tests
 	packaging/scripts/test
 
-test-long: ## tests that take an hour
+test-long: ## everything that takes too long for every change
 	packaging/scripts/test-long
 
 bench: ## measure speed and memory, as ratios against the raw store in the same run
