@@ -1,5 +1,7 @@
-//! The environment of every command that the agent runs: of steps, checks, probes, and the commands of templates.
+//! The environment of every command that the agent runs: of steps, checks, probes, and the commands of templates. It also
+//! says whether a command of the settings may run.
 
+use crate::settings_watch::SettingsView;
 use etcd_session::Session;
 use planning::settings::Settings;
 use schema::names::HostName;
@@ -12,6 +14,7 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub(crate) struct CommandEnvironment {
     settings: watch::Receiver<Arc<Settings>>,
+    untrusted: watch::Receiver<Option<String>>,
     session: Session,
     host: HostName,
     /// The endpoints that were last known.
@@ -19,9 +22,15 @@ pub(crate) struct CommandEnvironment {
 }
 
 impl CommandEnvironment {
-    pub(crate) fn new(settings: watch::Receiver<Arc<Settings>>, session: Session, host: HostName) -> Self {
+    pub(crate) fn new(view: &SettingsView, session: Session, host: HostName) -> Self {
+        let SettingsView { settings, untrusted, .. } = view.clone();
         let endpoints = Arc::new(Mutex::new(settings.borrow().store.endpoints.clone().unwrap_or_default()));
-        Self { settings, session, host, endpoints }
+        Self { settings, untrusted, session, host, endpoints }
+    }
+
+    /// Returns why no command of the settings may run now; `None` if only root and the agent's user can write them.
+    pub(crate) fn untrusted(&self) -> Option<String> {
+        self.untrusted.borrow().clone()
     }
 
     /// Returns an environment with these variables besides those that every command has. It waits for nothing: a check

@@ -37,6 +37,10 @@ impl Reconcile for Facts {
         self.status.changed().await.ok()
     }
 
+    fn reason((): &()) -> &'static str {
+        "status"
+    }
+
     async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
         let status = self.status.borrow_and_update().clone();
         let settings = self.settings.borrow().clone();

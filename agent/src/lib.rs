@@ -16,6 +16,7 @@ mod environment;
 mod facts;
 mod failpoint;
 mod files;
+mod handles;
 mod host;
 mod http;
 mod identity;
@@ -26,25 +27,24 @@ pub mod logging;
 mod metrics;
 mod reconcile;
 mod rollout;
-mod rollout_end;
-mod rollout_followed;
-mod rollout_found;
-mod rollout_writes;
 mod secrets;
+mod serving;
+mod settings_watch;
 mod signals;
 mod socket;
 mod status;
 pub mod step;
+mod store;
 mod supervise;
 mod systemd;
 mod templates;
 
-use anyhow::{Context, Result};
-use etcd_session::{Deadline, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};
+use anyhow::Result;
+use handles::Handles;
 use planning::host::HostState;
 use planning::settings::{Settings, read_version_file};
 use rustix::fs::{FlockOperation, flock};
-use schema::records::RosterEntry;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 pub use supervise::TaskEnded;
@@ -56,8 +56,6 @@ use tokio::sync::{mpsc, watch};
 #[error("another agent uses the state directory {0}")]
 pub struct StateDirectoryInUse(PathBuf);
 
-/// Time limit of the request for the store's version, and the delay before a new request.
-const STORE_VERSION_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
 /// Time that open requests to the local HTTP server have to finish when the agent stops.
 const HTTP_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -101,267 +99,102 @@ fn hold_name(identity: &identity::Identity) -> Result<Option<std::os::unix::net:
 /// host name or a listening address), or if a task that it depends on has ended.
 pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let directory = files::Directory::open_or_create(&settings.state_directory)?;
+    let _lock = lock_state_directory(&directory, &settings)?;
+    let session_config = config::session(&settings)?;
+    let secrets = config::secrets(&session_config, &settings);
+    let identity = identity::Identity::read(&settings)?;
+    let _name = hold_name(&identity)?;
+    let metrics = metrics::Metrics::default();
+    let runs = step::Runs::open(&settings.state_directory)?;
+    let command_locks = Arc::new(command_locks::CommandLocks::open(&settings.state_directory)?);
+    let (state, cloned) = load_state(&directory, &identity, &settings)?;
+    let instance = identity::instance(&directory, cloned)?;
+    let claim = identity.claim(instance.clone(), &settings);
+    let listeners = serving::Listeners::bind(&settings, &identity.host).await?;
+    let certificates = certificates::Certificates::new(session_config.tls.clone());
+    let session = store::open(session_config, state.store.as_ref(), &metrics)?;
+    let (settings_watch, settings) =
+        settings_watch::SettingsWatch::new(config_path, settings, secrets.clone(), metrics.clone());
+    let environment = environment::CommandEnvironment::new(&settings, session.clone(), identity.host.clone());
+    let handles =
+        Handles { host: identity.host.clone(), settings, session, environment, secrets, runs, metrics };
+
+    let mut tasks = Tasks::new();
+    let (status, shown_status) = watch::channel(Arc::new(status::Status::default()));
+    let (stop, stopping) = watch::channel(false);
+    let store = store::start(&handles, &identity, claim, certificates, &mut tasks);
+    let names = listeners.dns.names();
+    let catalog = catalog::start(&handles, &store.presence, names, &directory, &mut tasks)?;
+    let (rendering, templates) = templates::Templates::new(&handles, catalog.reader.clone());
+    tasks.spawn_loop("templates", rendering);
+    let rollout = rollout::start(&handles, &mut tasks);
+    let facts = facts::Facts::new(handles.settings.settings.clone(), shown_status.clone());
+    tasks.spawn_loop("facts", facts);
+    let (bundles, bundle) = bundles::Bundles::new(&handles, shown_status.clone())?;
+    tasks.spawn_loop("bundles", bundles);
+    let claims = local_claims::LocalClaims::new(
+        &handles,
+        instance,
+        store.presence.states(),
+        catalog.fencing.subscribe(),
+        command_locks.clone(),
+    );
+    let inputs = serving::ServerInputs { status: shown_status, templates: templates.clone(), claims };
+    serving::start(listeners, &handles, &catalog, inputs, &stopping, &mut tasks)?;
+    tasks.spawn("signals", signals::handle(settings_watch, stop.clone())?);
+    tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
+    systemd::ready();
+
+    let (ends_sender, ends) = mpsc::channel(4);
+    let executor = host::Executor::new(&handles, directory, catalog.files.clone(), ends_sender)?;
+    let reconciler = host::Reconciler {
+        settings: handles.settings,
+        store,
+        catalog,
+        rollout,
+        executor,
+        status,
+        ends,
+        templates,
+        command_locks,
+        bundle,
+        metrics: handles.metrics,
+    };
+    let passes = tasks.list_loop("host");
+    let stopped = wait_for_stop(&mut tasks, stopping);
+    let ended = reconciler.run(state, passes, stopped).await;
+    if let Err(error) = &ended {
+        tracing::error!(%error, "the agent ends because one of its tasks has ended; the service manager starts it again");
+    }
+    systemd::stopping();
+    stop.send_replace(true);
+    // A client that keeps its connection open delays the end of the agent only for this time.
+    tasks.stop(&serving::DRAINED, HTTP_DRAIN).await;
+    tracing::info!("agent stopped");
+    Ok(ended?)
+}
+
+/// Locks the state directory until the returned file is dropped.
+fn lock_state_directory(directory: &files::Directory, settings: &Settings) -> Result<File> {
     directory.check_private()?;
     let lock = directory.open_lock("lock")?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(StateDirectoryInUse(settings.state_directory.clone()).into());
     }
-    let session_config = config::session(&settings)?;
-    let secrets = config::secrets(&session_config, &settings);
-    if session_config.user.is_none() && session_config.tls.cert.is_none() {
-        tracing::info!(
-            "the settings name no user of the store: if it has no users, every user who reaches it can have versions installed here"
-        );
-    }
-    let identity = identity::Identity::read(&settings)?;
-    let _name = hold_name(&identity)?;
-    let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
-    let (untrusted_sender, untrusted) =
-        watch::channel(config::untrusted(&config_path).map(|found| found.why));
-    untrusted.borrow().iter().for_each(|why| signals::log_untrusted(why));
-    let (refused_sender, settings_refused) = watch::channel(None);
-    let (ends_sender, ends) = mpsc::channel(4);
-    let program = std::env::current_exe().context("the path of this program")?;
-    let runs = step::Runs::open(&settings.state_directory)?;
-    let command_locks = Arc::new(command_locks::CommandLocks::open(&settings.state_directory)?);
-    let (state, cloned) = load_state(&directory, &identity, &settings)?;
-    let instance = identity::instance(&directory, cloned)?;
-    let claim = identity.claim(instance, &settings);
-
-    let listener = tokio::net::TcpListener::bind(settings.http_listen)
-        .await
-        .with_context(|| format!("listening on {}", settings.http_listen))?;
-    let dns = dns::Dns::bind(&settings.dns, identity.host.clone()).await?;
-    let socket =
-        settings.socket.as_ref().map(|(path, group)| socket::bind(path, group.as_deref())).transpose()?;
-    let (status_sender, status) = watch::channel(Arc::new(status::Status::default()));
-    let (stop_sender, stop) = watch::channel(false);
-
-    let certificates = certificates::Certificates::new(session_config.tls.clone());
-    let session = Session::new(session_config)?;
-    let metrics = metrics::Metrics::default();
-    let observed = metrics.clone();
-    session.observe_requests(Box::new(move |kind, error, took| observed.note_request(kind, error, took)));
-    match &state.store {
-        // The remembered marks do not apply to the present content of a store that went back.
-        Some(memory) if memory.went_back.is_some() => session.begin_history(0, 0),
-        Some(memory) => session.remember_marks(memory.revision, memory.raft_term),
-        None => {}
-    }
-    let environment = environment::CommandEnvironment::new(
-        settings_receiver.clone(),
-        session.clone(),
-        identity.host.clone(),
-    );
-    let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
-    let mut tasks = Tasks::new();
-    let (mirror, mirroring) =
-        Mirror::new(session.clone(), planning::host::store_view::scope(&identity.host), options);
-    let (gate, gate_receiver) = watch::channel(Gate::default());
-    let presence_config = PresenceConfig {
-        host: identity.host.clone(),
-        former: identity.former.clone(),
-        claim: claim.clone(),
-        roster: RosterEntry {
-            role: settings.role.clone(),
-            group: settings.group.clone(),
-            labels: settings.labels.clone(),
-            since: clock::now().wall,
-            from_script: false,
-            decommissioned: None,
-        },
-        resume: true,
-        lease: settings.store.live_lease,
-    };
-    let (presence, claiming) = Presence::new(session.clone(), presence_config, gate_receiver);
-    let (trust_sender, trust) = watch::channel(catalog::Trust::default());
-    let (fencing_sender, fencing) = watch::channel(catalog::Fencing::default());
-    let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
-    let registry = Arc::new(checks::CheckRegistry::new(metrics.clone()));
-    let scheduler = checks::Scheduler::new(
-        registry.clone(),
-        loaded.clone(),
-        settings.services.checks_at_once,
-        (untrusted.clone(), environment.clone()),
-    );
-    let (publisher, published) = catalog::Publisher::new(
-        identity.host.clone(),
-        session.clone(),
-        directory.try_clone()?,
-        catalog::PublisherInputs {
-            settings: settings_receiver.clone(),
-            loaded: loaded.clone(),
-            registry: registry.clone(),
-            presence: presence.states(),
-            contradictions: presence.contradictions(),
-            fencing: fencing.clone(),
-        },
-    );
-    let on_disk = catalog::read_cache(&directory);
-    let (follower, reader) =
-        catalog::Follower::new(session.clone(), settings.catalog.clone(), trust.clone(), on_disk);
-    let (needs_task, needs) = catalog::NeedsTask::new(
-        settings_receiver.clone(),
-        reader.clone(),
-        session.clone(),
-        trust.clone(),
-        (untrusted.clone(), environment.clone()),
-    );
-    let names = dns.names();
-    let (files, files_handle) =
-        catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
-    let (rendering, templates) = templates::Templates::new(
-        settings_receiver.clone(),
-        reader.clone(),
-        untrusted.clone(),
-        environment.clone(),
-        metrics.clone(),
-    );
-    let (rollout_wanted, wanted) = watch::channel(None);
-    let (rollout_task, rollout) = rollout::RolloutTask::new(session.clone(), identity.host.clone(), wanted);
-    let (end_wanted, wanted) = watch::channel(None);
-    let (end_task, rollout_ended) =
-        rollout_end::RolloutEndTask::new(session.clone(), identity.host.clone(), wanted);
-    tasks.spawn("mirror", mirroring);
-    tasks.spawn("rollout-end", reconcile::run(end_task));
-    tasks.spawn("rollout", reconcile::run(rollout_task));
-    tasks.spawn("presence", claiming);
-    tasks.spawn("definitions", reconcile::run(loader));
-    tasks.spawn("checks", reconcile::run(scheduler));
-    tasks.spawn("publisher", reconcile::run(publisher));
-    tasks.spawn("catalog", reconcile::run(follower));
-    tasks.spawn("needs", reconcile::run(needs_task));
-    tasks.spawn("files", reconcile::run(files));
-    tasks.spawn("templates", reconcile::run(rendering));
-    tracing::info!(addresses = ?dns.addresses(), "the DNS server listens");
-    tasks.spawn("dns", dns.serve(reader.clone(), &metrics)?.run());
-    tasks.spawn("store-version", warn_of_old_store(session.clone()));
-    tasks.spawn("facts", reconcile::run(facts::Facts::new(settings_receiver.clone(), status.clone())));
-    let kept = (settings.state_directory.as_path(), runs.clone(), secrets.clone());
-    let (bundles, bundle) = bundles::Bundles::new(settings_receiver.clone(), status.clone(), kept)?;
-    tasks.spawn("bundles", reconcile::run(bundles));
-    let state_metrics = http::StateMetrics {
-        status: status.clone(),
-        reader: reader.clone(),
-        registry: registry.clone(),
-        loaded: loaded.clone(),
-        templates: templates.clone(),
-        fencing: fencing.clone(),
-    };
-    let shared = http::Shared {
-        status,
-        reader: reader.clone(),
-        registry: registry.clone(),
-        loaded: loaded.clone(),
-        published: published.clone(),
-        templates: templates.clone(),
-        secrets: secrets.clone(),
-        answers: http_server::AnswerCache::default(),
-        metrics: metrics.clone(),
-        shown_metrics: Arc::new(metrics.registry(state_metrics)),
-        runs: runs.clone(),
-        claims: local_claims::LocalClaims::new(
-            session.clone(),
-            (identity.host.clone(), claim.instance.clone()),
-            presence.states(),
-            fencing.clone(),
-            command_locks.clone(),
-        ),
-    };
-    if let Some((socket, group)) = socket {
-        tasks.spawn("socket", http::serve_socket(socket, group, shared.clone(), stop.clone()));
-    }
-    let names = std::iter::once(&identity.host).chain(&settings.http_names).cloned().collect();
-    let (results, fleet_lock) = (settings.http_takes_results, settings.http_fleet_lock);
-    let open = http::OnTcp { names, results, fleet_lock };
-    tasks.spawn("http", http::serve(listener, shared, open, stop.clone())?);
-    let watching = signals::watch_signals(
-        config_path,
-        (settings_sender, secrets.clone()),
-        (untrusted_sender, refused_sender),
-        stop_sender.clone(),
-        metrics.clone(),
-    )?;
-    tasks.spawn("signals", watching);
-    tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
-    systemd::ready();
-
-    let executor = host::Executor {
-        session,
-        directory,
-        settings: settings_receiver.clone(),
-        program,
-        runs,
-        environment,
-        secrets: secrets.clone(),
-        ends: ends_sender,
-        files: files_handle,
-        steps_run: 0,
-    };
-    let reconciler = host::Reconciler {
-        settings: settings_receiver,
-        mirror,
-        presence,
-        gate,
-        claim,
-        certificates,
-        executor,
-        status: status_sender,
-        ends,
-        registry,
-        reader,
-        needs,
-        services: published,
-        untrusted,
-        settings_refused,
-        service_files: loaded,
-        templates,
-        trust: trust_sender,
-        fencing: fencing_sender,
-        command_locks,
-        rollout_wanted,
-        rollout,
-        end_wanted,
-        rollout_ended,
-        bundle,
-        metrics,
-        watchdog: systemd::watchdog_interval(),
-    };
-    let mut stop = stop;
-    let is_stopping = stop.clone();
-    let stopped = async {
-        tokio::select! {
-            // `stop_sender` is dropped later, so this resolves only when a signal came.
-            _ = stop.wait_for(|stop| *stop) => Ok(()),
-            // The servers end when the agent stops, and may be seen before the signal is.
-            ended = tasks.first_end() => if *is_stopping.borrow() { Ok(()) } else { Err(ended) },
-        }
-    };
-    let ended = reconciler.run(state, identity::machine_info(), stopped).await;
-    if let Err(error) = &ended {
-        tracing::error!(%error, "the agent ends because one of its tasks has ended; the service manager starts it again");
-    }
-    systemd::stopping();
-    stop_sender.send_replace(true);
-    // A client that keeps its connection open delays the end of the agent only for this time.
-    tasks.stop(&["http", "socket"], HTTP_DRAIN).await;
-    tracing::info!("agent stopped");
-    Ok(ended?)
+    Ok(lock)
 }
 
-/// Logs a warning once if the store runs a version of etcd that does not enforce all permissions.
-async fn warn_of_old_store(session: Session) {
-    loop {
-        match session.server_version(Deadline::within(STORE_VERSION_INTERVAL)).await {
-            Ok(version) => {
-                schema::server_version::warning(&version).iter().for_each(|text| tracing::warn!("{text}"));
-                return std::future::pending().await;
-            }
-            // Logged as debug only: the store may be unreachable, and a missing permission also
-            // shows in other requests.
-            Err(error) => tracing::debug!(%error, "the version of the store is not known yet"),
-        }
-        tokio::time::sleep(STORE_VERSION_INTERVAL).await;
+/// Waits until the agent is told to stop.
+///
+/// # Errors
+/// Returns the task that has ended before that.
+async fn wait_for_stop(tasks: &mut Tasks, mut stopping: watch::Receiver<bool>) -> Result<(), TaskEnded> {
+    let is_stopping = stopping.clone();
+    tokio::select! {
+        // The sender is dropped later, so this resolves only when a signal came.
+        _ = stopping.wait_for(|stop| *stop) => Ok(()),
+        // The servers end when the agent stops, and may be seen before the signal is.
+        ended = tasks.first_end() => if *is_stopping.borrow() { Ok(()) } else { Err(ended) },
     }
 }
 

@@ -5,8 +5,8 @@
 use crate::catalog::Fencing;
 use crate::clock;
 use crate::command_locks::CommandLocks;
-use crate::rollout::HOLDERS_INTERVAL;
-use crate::rollout_writes::look_after;
+use crate::handles::Handles;
+use crate::rollout::{HOLDERS_INTERVAL, look_after};
 use etcd_session::{Deadline, PresenceState, Session, StoreError};
 use planning::rollout::{
     ClaimAnswer, ClaimRequest, Holders, Obstacle, RolloutView, limit_reads, rollout_reads, store_reads,
@@ -71,12 +71,13 @@ struct Waits {
 
 impl LocalClaims {
     pub(crate) fn new(
-        session: Session,
-        (host, instance): (HostName, Token),
+        handles: &Handles,
+        instance: Token,
         presence: watch::Receiver<PresenceState>,
         fencing: watch::Receiver<Fencing>,
         locks: Arc<CommandLocks>,
     ) -> Self {
+        let (session, host) = (handles.session.clone(), handles.host.clone());
         let waits = Mutex::new(Waits { looks_after_at: Instant::now(), view: None });
         Self { parts: Arc::new(Parts { session, host, instance, presence, fencing, locks, waits }) }
     }

@@ -3,8 +3,11 @@
 //! The wait for events does no work, so that it can be dropped at any time without losing an event.
 //! Events that come during a pass are handled after it.
 
+use crate::clock;
+use schema::time::EpochSeconds;
 use std::fmt::Debug;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Why a pass runs.
@@ -28,6 +31,9 @@ pub(crate) trait Reconcile: Send {
     /// an event then.
     fn next_event(&mut self) -> impl Future<Output = Option<Self::Event>> + Send;
 
+    /// Names the event for `/status`, in one or two words.
+    fn reason(event: &Self::Event) -> &'static str;
+
     /// Returns how long to wait after an event, so that one pass handles those that follow as well.
     fn debounce(&self, _event: &Self::Event) -> Duration {
         Duration::ZERO
@@ -37,17 +43,41 @@ pub(crate) trait Reconcile: Send {
     fn pass(&mut self, wake: Wake<Self::Event>) -> impl Future<Output = Option<Instant>> + Send;
 }
 
+/// The last pass of a loop, as `/status` shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastPass {
+    pub at: EpochSeconds,
+    pub reason: &'static str,
+    /// Number of passes since this process started.
+    pub count: u64,
+}
+
+/// Where a loop notes its passes. Nobody waits for them.
+pub(crate) type Passes = watch::Sender<Option<LastPass>>;
+
 /// Runs a loop until a task on which it depends has ended.
-pub(crate) async fn run(mut task: impl Reconcile) {
-    run_until(&mut task, std::future::pending::<()>()).await;
+pub(crate) async fn run<R: Reconcile>(mut task: R, passes: Passes) {
+    run_until(&mut task, &passes, std::future::pending::<()>()).await;
 }
 
 /// Runs a loop until `stop` resolves, and returns what it resolves to; `None` if a task on which the
 /// loop depends has ended. A pass is never interrupted.
-pub(crate) async fn run_until<S>(task: &mut impl Reconcile, stop: impl Future<Output = S>) -> Option<S> {
+pub(crate) async fn run_until<R: Reconcile, S>(
+    task: &mut R,
+    passes: &Passes,
+    stop: impl Future<Output = S>,
+) -> Option<S> {
     let mut stop = std::pin::pin!(stop);
     let mut wake = Wake::Started;
+    let mut count = 0;
     loop {
+        count += 1;
+        let reason = match &wake {
+            Wake::Started => "start",
+            Wake::TimeCame => "timer",
+            Wake::Event(event) => R::reason(event),
+        };
+        passes.send_replace(Some(LastPass { at: clock::now().wall, reason, count }));
         let requeue_at = task.pass(wake).await;
         let next = async {
             tokio::select! {
@@ -97,6 +127,10 @@ mod tests {
             self.events.recv().await
         }
 
+        fn reason(event: &&'static str) -> &'static str {
+            event
+        }
+
         fn debounce(&self, event: &&'static str) -> Duration {
             Duration::from_secs(if *event == "slow" { 5 } else { 0 })
         }
@@ -111,7 +145,9 @@ mod tests {
     async fn a_loop_runs_for_events_and_times_and_ends_with_its_events() {
         let (sender, events) = mpsc::channel(4);
         let (notes, mut seen) = mpsc::unbounded_channel();
-        let task = tokio::spawn(run(Notes { events, notes, began: Instant::now() }));
+        let passes = Passes::default();
+        let last = passes.subscribe();
+        let task = tokio::spawn(run(Notes { events, notes, began: Instant::now() }, passes));
         tokio::time::sleep(Duration::from_secs(70)).await;
         sender.send("fast").await.unwrap();
         sender.send("slow").await.unwrap();
@@ -123,5 +159,7 @@ mod tests {
             all.push(note);
         }
         assert_eq!(all, ["Started 0", "TimeCame 60", "Event(\"fast\") 70", "Event(\"slow\") 75"]);
+        let last = last.borrow().expect("a pass");
+        assert_eq!((last.reason, last.count), ("slow", 4));
     }
 }

@@ -4,8 +4,11 @@
 //! its own, and the service manager starts it again. The journal and the leases make that cheap.
 
 use crate::failpoint;
+use crate::reconcile::{self, LastPass, Passes, Reconcile};
+use planning::text::rfc3339;
+use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 /// The error if a task has ended before the agent stops.
@@ -24,10 +27,32 @@ impl TaskEnded {
     }
 }
 
+/// A task of the agent, as `/status` shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskStatus {
+    pub name: &'static str,
+    /// The last pass; `None` for a task that has no passes.
+    pub last_pass: Option<watch::Receiver<Option<LastPass>>>,
+}
+
+impl TaskStatus {
+    pub(crate) fn json(&self) -> Value {
+        let last = self.last_pass.as_ref().and_then(|last| *last.borrow());
+        json!({
+            "name": self.name,
+            "passes": last.map(|last| last.count),
+            "last_pass": last.map(|last| rfc3339(last.at)),
+            "last_reason": last.map(|last| last.reason),
+        })
+    }
+}
+
 /// The supervised tasks. They end when this is dropped.
 pub(crate) struct Tasks {
     set: JoinSet<()>,
     handles: Vec<(&'static str, AbortHandle)>,
+    /// All tasks, in the order of their start.
+    list: watch::Sender<Vec<TaskStatus>>,
     /// Each task sends its name here when it ends.
     ends: mpsc::UnboundedSender<&'static str>,
     ended: mpsc::UnboundedReceiver<&'static str>,
@@ -36,11 +61,35 @@ pub(crate) struct Tasks {
 impl Tasks {
     pub(crate) fn new() -> Self {
         let (ends, ended) = mpsc::unbounded_channel();
-        Self { set: JoinSet::new(), handles: Vec::new(), ends, ended }
+        Self { set: JoinSet::new(), handles: Vec::new(), list: watch::Sender::default(), ends, ended }
     }
 
-    /// Starts a task.
+    /// Returns the list of all tasks, which grows until the agent has started.
+    pub(crate) fn list(&self) -> watch::Receiver<Vec<TaskStatus>> {
+        self.list.subscribe()
+    }
+
+    /// Starts a task that has no passes.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.list.send_modify(|list| list.push(TaskStatus { name, last_pass: None }));
+        self.start(name, task);
+    }
+
+    /// Starts a loop.
+    pub(crate) fn spawn_loop(&mut self, name: &'static str, task: impl Reconcile + 'static) {
+        let passes = self.list_loop(name);
+        self.start(name, reconcile::run(task, passes));
+    }
+
+    /// Lists a loop. Returns where it notes its passes.
+    pub(crate) fn list_loop(&self, name: &'static str) -> Passes {
+        let passes = Passes::default();
+        let last_pass = Some(passes.subscribe());
+        self.list.send_modify(|list| list.push(TaskStatus { name, last_pass }));
+        passes
+    }
+
+    fn start(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let ends = self.ends.clone();
         let handle = self.set.spawn(async move {
             let mut task = std::pin::pin!(task);

@@ -1,16 +1,24 @@
 //! A task of the agent that ends by a fault ends the agent, and the next start goes on.
 
+use rustix::process::Signal;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::{process, wait};
 
-/// Returns the names of the agent's tasks, from the place where they are started.
-fn tasks() -> BTreeSet<String> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/src/lib.rs");
-    let text = std::fs::read_to_string(source).expect("a source file");
-    let starts = text.split("tasks.spawn(\"").skip(1);
-    starts.map(|rest| rest.split('"').next().expect("a name").to_owned()).collect()
+/// Returns the tasks of the running agent, as `/status` lists them.
+fn tasks(host: &Host) -> Vec<Value> {
+    let status = host.status().expect("an answer");
+    status["tasks"].as_array().expect("tasks").clone()
+}
+
+/// Returns the names of the supervised tasks. The loop of the host is the supervisor.
+fn supervised(host: &Host) -> BTreeSet<String> {
+    let names = tasks(host).iter().map(|task| task["name"].as_str().expect("a name").to_owned()).collect();
+    let supervised: BTreeSet<String> = names;
+    assert!(supervised.len() > 10 && supervised.contains("host"), "{supervised:?}");
+    supervised.into_iter().filter(|name| name != "host").collect()
 }
 
 /// Ends one task, then checks that the agent ends with its own exit code and is not ready any more.
@@ -39,8 +47,9 @@ fn every_task_ends(kind: &str) {
     host.write("web-works", "");
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
+    let tasks = supervised(&host);
     host.stop();
-    for task in tasks() {
+    for task in tasks {
         end_task(&mut host, kind, &task);
     }
     host.unset_environment("ORCHESTRATE_FAILPOINT");
@@ -53,13 +62,36 @@ fn every_task_ends(kind: &str) {
 
 #[test]
 fn a_task_that_panics_ends_the_agent_and_the_next_one_goes_on() {
-    assert!(tasks().len() > 10, "{:?}", tasks());
     every_task_ends("task-panics");
 }
 
 #[test]
 fn a_task_that_returns_ends_the_agent_and_the_next_one_goes_on() {
     every_task_ends("task-returns");
+}
+
+#[test]
+fn the_status_says_when_and_why_each_loop_ran_last() {
+    let etcd = Etcd::single();
+    let host = Host::started("h1", &etcd.endpoints());
+    etcd.store().put("/current_version", "1");
+    host.wait_for_listing(&etcd.store(), "1");
+    for task in tasks(&host) {
+        // A server or a connection has no passes.
+        let is_loop = !task["passes"].is_null();
+        let name = task["name"].as_str().expect("a name");
+        let others = ["mirror", "presence", "store-version", "dns", "http", "socket", "signals"];
+        assert_eq!(is_loop, !others.contains(&name), "{task}");
+        if is_loop {
+            assert!(task["last_pass"].as_str().is_some_and(|at| at.ends_with('Z')), "{task}");
+            assert!(task["last_reason"].is_string(), "{task}");
+        }
+    }
+    let follows_settings = || {
+        host.signal(Signal::HUP);
+        tasks(&host).into_iter().find(|task| task["name"] == "files" && task["last_reason"] == "settings")
+    };
+    wait::until("the files follow the settings", follows_settings, || host.describe());
 }
 
 /// The probe of a need, the run of a check and the renderer of a file work in tasks of their own.

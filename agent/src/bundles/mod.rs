@@ -12,6 +12,7 @@ mod upload;
 pub(crate) use store::{check, check_texts};
 
 use crate::files::Directory;
+use crate::handles::Handles;
 use crate::reconcile::{Reconcile, Wake};
 use crate::secrets::Secrets;
 use crate::status::{Status, StatusTarget};
@@ -27,7 +28,6 @@ use schema::time::Backoff;
 use schema::verdict::HostVerdict;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, ErrorKind::NotFound};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -81,11 +81,12 @@ impl Bundles {
     /// # Errors
     /// Returns the system's error if there can be no directory for waiting bundles.
     pub(crate) fn new(
-        settings: watch::Receiver<Arc<Settings>>,
+        handles: &Handles,
         status: watch::Receiver<Arc<Status>>,
-        (state_directory, runs, secrets): (&Path, Runs, Secrets),
     ) -> io::Result<(Self, watch::Receiver<Option<BundleLink>>)> {
-        let path = state_directory.join("bundles");
+        let settings = handles.settings.settings.clone();
+        let (runs, secrets) = (handles.runs.clone(), handles.secrets.clone());
+        let path = settings.borrow().state_directory.join("bundles");
         let directory = Directory::open_or_create(&path)?;
         // An earlier process left these. If the attempt still counts, its bundle is made again.
         for entry in std::fs::read_dir(&path)?.flatten() {
@@ -214,6 +215,13 @@ impl Reconcile for Bundles {
             changed = self.status.changed() => changed.ok().map(|()| BundlesEvent::Changed),
             changed = self.settings.changed() => changed.ok().map(|()| BundlesEvent::Changed),
             ended = ended => Some(BundlesEvent::Uploaded(ended)),
+        }
+    }
+
+    fn reason(event: &BundlesEvent) -> &'static str {
+        match event {
+            BundlesEvent::Changed => "status",
+            BundlesEvent::Uploaded(_) => "upload",
         }
     }
 

@@ -59,6 +59,13 @@ impl Reconcile for Loader {
         }
     }
 
+    fn reason(event: &LoaderEvent) -> &'static str {
+        match event {
+            LoaderEvent::Files => "files",
+            LoaderEvent::Settings => "settings",
+        }
+    }
+
     fn debounce(&self, event: &LoaderEvent) -> Duration {
         match event {
             LoaderEvent::Files => SETTLE,
@@ -208,6 +215,7 @@ fn read(path: &Path, settings: &ServicesSettings) -> anyhow::Result<Parsed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reconcile::Passes;
     use schema::names::ServiceName;
 
     fn settings(directory: &Path) -> Arc<Settings> {
@@ -273,7 +281,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (_settings, receiver) = watch::channel(settings(directory.path()));
         let (loader, mut loaded) = Loader::new(receiver);
-        let task = tokio::spawn(crate::reconcile::run(loader));
+        let task = tokio::spawn(crate::reconcile::run(loader, Passes::default()));
         std::fs::write(directory.path().join("a.json"), r#"{"service": {"name": "a"}}"#).unwrap();
         let seen = loaded.wait_for(|loaded| !loaded.definitions.services.is_empty());
         tokio::time::timeout(Duration::from_secs(20), seen).await.expect("in time").unwrap();

@@ -151,6 +151,14 @@ impl Reconcile for Files {
         }
     }
 
+    fn reason(event: &FilesEvent) -> &'static str {
+        match event {
+            FilesEvent::Catalog => "catalog",
+            FilesEvent::Settings => "settings",
+            FilesEvent::Flush(_) => "step",
+        }
+    }
+
     fn debounce(&self, event: &FilesEvent) -> Duration {
         match event {
             FilesEvent::Catalog => SETTLE,

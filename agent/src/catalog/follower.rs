@@ -101,6 +101,14 @@ impl Reconcile for Follower {
         }
     }
 
+    fn reason(event: &FollowerEvent) -> &'static str {
+        match event {
+            FollowerEvent::Feed(..) => "store",
+            FollowerEvent::Trust => "trust",
+            FollowerEvent::Interest => "question",
+        }
+    }
+
     async fn pass(&mut self, wake: Wake<FollowerEvent>) -> Option<Instant> {
         if let Wake::Event(FollowerEvent::Feed(number, event)) = wake {
             self.take(number, event);

@@ -11,6 +11,7 @@ mod needs;
 mod publisher;
 mod reader;
 mod resolved;
+mod start;
 mod trust;
 
 pub(crate) use definitions::{Loaded, Loader};
@@ -19,6 +20,7 @@ pub(crate) use follower::Follower;
 pub(crate) use needs::{Needs, NeedsTask};
 pub(crate) use publisher::{Fencing, PublishedServices, Publisher, PublisherInputs};
 pub(crate) use reader::{CatalogSnapshot, Reader};
+pub(crate) use start::{CatalogHandles, start};
 pub(crate) use trust::Trust;
 
 #[cfg(test)]

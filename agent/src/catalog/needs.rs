@@ -100,8 +100,6 @@ pub(crate) struct NeedsTask {
     probes_are_old: bool,
     catalog: watch::Receiver<Arc<CatalogSnapshot>>,
     trust: watch::Receiver<Trust>,
-    /// Why the settings are not trusted, if somebody else can write them.
-    untrusted: watch::Receiver<Option<String>>,
     environment: CommandEnvironment,
     /// The epoch of the store that the roster is read from; `None` if the store is not trusted.
     epoch: Option<u64>,
@@ -140,6 +138,16 @@ impl Reconcile for NeedsTask {
             changed = self.settings.changed() => changed.ok().map(|()| NeedsEvent::Settings),
             Some((number, event)) = self.events.recv() => Some(NeedsEvent::Roster(number, event)),
             Some(probed) = self.probes.join_next() => Some(NeedsEvent::Probed(probed)),
+        }
+    }
+
+    fn reason(event: &NeedsEvent) -> &'static str {
+        match event {
+            NeedsEvent::Catalog => "catalog",
+            NeedsEvent::Trust => "trust",
+            NeedsEvent::Settings => "settings",
+            NeedsEvent::Roster(..) => "roster",
+            NeedsEvent::Probed(_) => "probe",
         }
     }
 
@@ -184,7 +192,7 @@ impl NeedsTask {
         reader: Reader,
         session: Session,
         trust: watch::Receiver<Trust>,
-        (untrusted, environment): (watch::Receiver<Option<String>>, CommandEnvironment),
+        environment: CommandEnvironment,
     ) -> (Self, watch::Receiver<Arc<Needs>>) {
         let (sender, receiver) = watch::channel(Arc::new(Needs::default()));
         let (sink, events) = mpsc::channel(8);
@@ -201,7 +209,6 @@ impl NeedsTask {
             probe_at: Instant::now(),
             probes_are_old: false,
             trust,
-            untrusted,
             environment,
             epoch: None,
             feed: (0, None),
@@ -267,7 +274,7 @@ impl NeedsTask {
 
     /// Starts every probe that does not run already.
     fn start_probes(&mut self, policy: &Policy) {
-        if self.untrusted.borrow().is_some() {
+        if self.environment.untrusted().is_some() {
             return;
         }
         for requirement in &policy.requires {

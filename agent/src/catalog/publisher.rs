@@ -174,6 +174,16 @@ impl Reconcile for Publisher {
         }
     }
 
+    fn reason(event: &PublisherEvent) -> &'static str {
+        match event {
+            PublisherEvent::Definitions => "services",
+            PublisherEvent::Fencing => "store",
+            PublisherEvent::Presence => "claim",
+            PublisherEvent::Checks => "checks",
+            PublisherEvent::Resolved => "name",
+        }
+    }
+
     async fn pass(&mut self, wake: Wake<PublisherEvent>) -> Option<Instant> {
         let definitions = self.inputs.loaded.borrow_and_update().definitions.clone();
         // A change of the claim may have come together with the event that woke the task.

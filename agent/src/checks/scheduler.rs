@@ -33,7 +33,6 @@ pub(crate) struct Scheduler {
     registry: Arc<CheckRegistry>,
     loaded: watch::Receiver<Arc<Loaded>>,
     permits: Arc<Semaphore>,
-    untrusted: watch::Receiver<Option<String>>,
     environment: CommandEnvironment,
     running: BTreeMap<CheckId, RunningCheck>,
     tasks: JoinSet<()>,
@@ -47,19 +46,11 @@ impl Scheduler {
         registry: Arc<CheckRegistry>,
         loaded: watch::Receiver<Arc<Loaded>>,
         at_once: usize,
-        (untrusted, environment): (watch::Receiver<Option<String>>, CommandEnvironment),
+        environment: CommandEnvironment,
     ) -> Self {
         registry.define(&loaded.borrow().definitions);
         let permits = Arc::new(Semaphore::new(at_once));
-        Self {
-            registry,
-            loaded,
-            permits,
-            untrusted,
-            environment,
-            running: BTreeMap::new(),
-            tasks: JoinSet::new(),
-        }
+        Self { registry, loaded, permits, environment, running: BTreeMap::new(), tasks: JoinSet::new() }
     }
 }
 
@@ -78,6 +69,13 @@ impl Reconcile for Scheduler {
         tokio::select! {
             changed = self.loaded.changed() => changed.ok().map(|()| SchedulerEvent::Definitions),
             Some(ended) = self.tasks.join_next() => Some(SchedulerEvent::Ended(ended)),
+        }
+    }
+
+    fn reason(event: &SchedulerEvent) -> &'static str {
+        match event {
+            SchedulerEvent::Definitions => "services",
+            SchedulerEvent::Ended(_) => "fault",
         }
     }
 
@@ -114,7 +112,7 @@ impl Scheduler {
                         self.registry.clone(),
                         definition.clone(),
                         self.permits.clone(),
-                        (self.untrusted.clone(), self.environment.clone()),
+                        self.environment.clone(),
                     ),
                 ));
                 self.running.insert(id, RunningCheck { definition, task });
@@ -129,7 +127,7 @@ async fn run_repeatedly(
     registry: Arc<CheckRegistry>,
     definition: CheckDefinition,
     permits: Arc<Semaphore>,
-    (untrusted, environment): (watch::Receiver<Option<String>>, CommandEnvironment),
+    environment: CommandEnvironment,
 ) {
     /// Longest delay of the first run, in seconds, because it should not wait for a long interval.
     const FIRST_RUN_WINDOW_SECONDS: f64 = 1.0;
@@ -142,7 +140,7 @@ async fn run_repeatedly(
         // The semaphore is never closed.
         let Ok(_one) = permits.acquire().await else { return };
         let is_command = matches!(definition.kind, CheckKind::Command { .. });
-        let may_run = !is_command || untrusted.borrow().is_none();
+        let may_run = !is_command || environment.untrusted().is_none();
         if may_run && let Some((status, output)) = run(&definition, &environment).await {
             registry.record(&definition.id, status, &output);
         }

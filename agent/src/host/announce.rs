@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::execute::{ExecuteError, Executor};
 use crate::clock;
-use crate::rollout_found::FoundRollout;
+use crate::rollout::FoundRollout;
 use etcd_session::{Deadline, HostWritten, jitter};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
 use planning::rollout::Obstacle;

@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::files::Directory;
 use crate::journal;
-use crate::rollout_found::FoundRollout;
+use crate::rollout::FoundRollout;
 use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
 use planning::host::{Addressable, BrakesMemory, HostProblems, HostState, Published, Target, VersionFile};
 use planning::policy::Policy;

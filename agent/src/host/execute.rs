@@ -6,6 +6,7 @@ use super::context::Context;
 use crate::catalog::FilesHandle;
 use crate::environment::CommandEnvironment;
 use crate::files::Directory;
+use crate::handles::Handles;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunAbout, RunResult, Runs};
 use crate::{clock, failpoint};
@@ -58,6 +59,33 @@ pub(crate) struct Executor {
     pub(crate) files: FilesHandle,
     /// Number of steps started since this process started.
     pub(crate) steps_run: u64,
+}
+
+impl Executor {
+    /// # Errors
+    /// Returns an error if the path of this program is unknown.
+    pub(crate) fn new(
+        handles: &Handles,
+        directory: Directory,
+        files: FilesHandle,
+        ends: mpsc::Sender<(RunningStep, RunResult)>,
+    ) -> anyhow::Result<Self> {
+        let Handles { settings, session, environment, secrets, runs, .. } = handles.clone();
+        let program = std::env::current_exe().context("the path of this program")?;
+        let settings = settings.settings;
+        Ok(Self {
+            session,
+            directory,
+            settings,
+            program,
+            runs,
+            environment,
+            secrets,
+            ends,
+            files,
+            steps_run: 0,
+        })
+    }
 }
 
 /// Returns the directory and the name of the version file.

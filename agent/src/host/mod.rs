@@ -13,28 +13,26 @@ mod store;
 
 pub(crate) use execute::{Executor, read_version_file};
 
-use crate::catalog::{CatalogSnapshot, Fencing, Loaded, Needs, PublishedServices, Reader, Trust};
-use crate::certificates::Certificates;
-use crate::checks::CheckRegistry;
+use crate::catalog::CatalogHandles;
 use crate::clock;
 use crate::command_locks::CommandLocks;
+use crate::identity::machine_info;
 use crate::metrics::Metrics;
-use crate::reconcile::{self, Reconcile, Wake};
-use crate::rollout::{KnownRollout, WantedRollout};
-use crate::rollout_end::WantedEnd;
+use crate::reconcile::{self, Passes, Reconcile, Wake};
+use crate::rollout::RolloutHandles;
+use crate::settings_watch::SettingsView;
 use crate::status::Status;
 use crate::step::RunResult;
+use crate::store::StoreHandles;
 use crate::supervise::TaskEnded;
 use crate::templates::TemplateStates;
 use context::Context;
-use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, Statement, jitter};
+use etcd_session::{PresenceState, Snapshot, Statement, jitter};
 use execute::ExecuteError;
 use planning::host::{Decision, Desired, HostState, Observed, RunningStep, advance, store_view};
-use planning::settings::Settings;
 use schema::names::Version;
-use schema::order::InstructionOrder;
 use schema::plan::{Action, Conclusion, Effect, Planned};
-use schema::records::{BundleLink, Driver, LiveClaim, MachineInfo};
+use schema::records::{BundleLink, Driver};
 use schema::time::{BootMillis, Now};
 use schema::writes::WriteRefusal;
 use std::sync::Arc;
@@ -61,57 +59,22 @@ pub(crate) enum HostEvent {
 
 /// The parts of the reconcile loop.
 pub(crate) struct Reconciler {
-    /// The settings, replaced as a whole on SIGHUP.
-    pub settings: watch::Receiver<Arc<Settings>>,
-    /// The mirror of the keys in [`store_view::scope`].
-    pub mirror: Mirror,
-    pub presence: Presence,
-    /// Tells presence whether the store may be written.
-    pub gate: watch::Sender<Gate>,
-    /// The claim of this host, for messages.
-    pub claim: LiveClaim,
-    /// The certificates of the connection to the store.
-    pub certificates: Certificates,
+    pub settings: SettingsView,
+    pub store: StoreHandles,
+    pub catalog: CatalogHandles,
+    pub rollout: RolloutHandles,
     pub executor: Executor,
     /// The status that other tasks show.
     pub status: watch::Sender<Arc<Status>>,
     /// Steps that ended, with their results.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
-    /// The checks of this host and their results.
-    pub registry: Arc<CheckRegistry>,
-    /// The catalog, for what it makes addressable.
-    pub reader: Reader,
-    /// The unmet needs of this host.
-    pub needs: watch::Receiver<Arc<Needs>>,
-    /// The services that this host publishes.
-    pub services: watch::Receiver<Arc<PublishedServices>>,
-    /// Why the settings are not trusted; `None` if only root and the agent's user can write them.
-    pub untrusted: watch::Receiver<Option<String>>,
-    /// Why the settings could not be read again last; `None` if they could, or were not.
-    pub settings_refused: watch::Receiver<Option<String>>,
-    /// The service files and the errors in them.
-    pub service_files: watch::Receiver<Arc<Loaded>>,
     /// The states of the templates.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
-    /// Tells the catalog's tasks whether the catalog of this store counts.
-    pub trust: watch::Sender<Trust>,
-    /// Tells the publisher whether and how services may be published.
-    pub fencing: watch::Sender<Fencing>,
     /// Says which commands run that hold claims.
     pub command_locks: Arc<CommandLocks>,
-    /// Tells the task that follows the rollout whether it keeps this host from starting.
-    pub rollout_wanted: watch::Sender<Option<WantedRollout>>,
-    /// The rollout, while it is followed.
-    pub rollout: watch::Receiver<KnownRollout>,
-    /// Tells the task that looks for the end of a rollout which one this host is through with.
-    pub end_wanted: watch::Sender<Option<WantedEnd>>,
-    /// The last rollout that is known to have ended.
-    pub rollout_ended: watch::Receiver<Option<InstructionOrder>>,
     /// The bundle of a failure that was uploaded last.
     pub bundle: watch::Receiver<Option<BundleLink>>,
     pub metrics: Metrics,
-    /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
-    pub watchdog: Option<Duration>,
 }
 
 /// Time that the supervisor has to say which task ended.
@@ -127,7 +90,6 @@ struct HostLoop {
     context: Context,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     presences: watch::Receiver<PresenceState>,
-    catalog: watch::Receiver<Arc<CatalogSnapshot>>,
     checks: watch::Receiver<u64>,
     watchdog: tokio::time::Interval,
     /// The task that this one depends on and that has ended.
@@ -140,24 +102,25 @@ impl Reconcile for HostLoop {
     async fn next_event(&mut self) -> Option<HostEvent> {
         let follows_catalog = self.context.follows_catalog();
         let parts = &mut self.parts;
+        let (settings, catalog, rollout) = (&mut parts.settings, &mut parts.catalog, &mut parts.rollout);
         // A channel whose sender was dropped would be ready for ever, so that is the end and no
         // event.
         let changed = tokio::select! {
             changed = self.snapshots.changed() => (changed.is_ok(), HostEvent::StoreChanged, "mirror"),
             changed = self.presences.changed() => (changed.is_ok(), HostEvent::ClaimChanged, "presence"),
             Some(ended) = parts.ends.recv() => return Some(HostEvent::StepEnded(Box::new(ended))),
-            changed = parts.settings.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
-            changed = parts.untrusted.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
-            changed = parts.settings_refused.changed() => (changed.is_ok(), HostEvent::FilesChanged, "signals"),
-            changed = parts.service_files.changed() => (changed.is_ok(), HostEvent::FilesChanged, "definitions"),
+            changed = settings.settings.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
+            changed = settings.untrusted.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
+            changed = settings.refused.changed() => (changed.is_ok(), HostEvent::FilesChanged, "signals"),
+            changed = catalog.loaded.changed() => (changed.is_ok(), HostEvent::FilesChanged, "definitions"),
             changed = parts.templates.changed() => (changed.is_ok(), HostEvent::FilesChanged, "templates"),
-            changed = parts.needs.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "needs"),
-            changed = parts.services.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "publisher"),
-            changed = self.catalog.changed(), if follows_catalog => {
+            changed = catalog.needs.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "needs"),
+            changed = catalog.published.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "publisher"),
+            changed = catalog.changes.changed(), if follows_catalog => {
                 (changed.is_ok(), HostEvent::CatalogChanged, "catalog")
             }
-            changed = parts.rollout.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout"),
-            changed = parts.rollout_ended.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout-end"),
+            changed = rollout.known.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout"),
+            changed = rollout.ended.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout-end"),
             changed = parts.bundle.changed() => (changed.is_ok(), HostEvent::BundleUploaded, "bundles"),
             changed = self.checks.changed() => (changed.is_ok(), HostEvent::ChecksChanged, "checks"),
             _ = self.watchdog.tick() => return Some(HostEvent::WatchdogDue),
@@ -168,6 +131,22 @@ impl Reconcile for HostLoop {
                 self.ended = Some(TaskEnded::of(task));
                 None
             }
+        }
+    }
+
+    fn reason(event: &HostEvent) -> &'static str {
+        match event {
+            HostEvent::StoreChanged => "store",
+            HostEvent::ClaimChanged => "claim",
+            HostEvent::StepEnded(_) => "step",
+            HostEvent::SettingsChanged => "settings",
+            HostEvent::FilesChanged => "files",
+            HostEvent::ServicesChanged => "services",
+            HostEvent::CatalogChanged => "catalog",
+            HostEvent::ChecksChanged => "checks",
+            HostEvent::RolloutChanged => "rollout",
+            HostEvent::BundleUploaded => "upload",
+            HostEvent::WatchdogDue => "watchdog",
         }
     }
 
@@ -182,7 +161,7 @@ impl Reconcile for HostLoop {
             _ => {}
         }
         // Marked as seen before the pass, so that a change during it wakes the loop again.
-        self.catalog.borrow_and_update();
+        self.parts.catalog.changes.borrow_and_update();
         self.checks.borrow_and_update();
         let requeue_at =
             self.parts.reconcile_once(&mut self.context, &mut self.snapshots, &mut self.presences).await;
@@ -202,27 +181,27 @@ impl Reconciler {
     pub(crate) async fn run(
         self,
         state: HostState,
-        facts: MachineInfo,
+        passes: Passes,
         stop: impl Future<Output = Result<(), TaskEnded>>,
     ) -> Result<(), TaskEnded> {
         let mut stop = std::pin::pin!(stop);
-        let policy = self.settings.borrow().policy.clone();
-        let context = Context::new(state, policy, facts);
+        let policy = self.settings.settings.borrow().policy.clone();
+        let context = Context::new(state, policy, machine_info());
         if let Some(running) = &context.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
             self.executor.await_run(running.clone(), None);
         }
+        let watchdog = crate::systemd::watchdog_interval();
         let mut host = HostLoop {
             context,
-            snapshots: self.mirror.snapshots(),
-            presences: self.presence.states(),
-            catalog: self.reader.changes(),
-            checks: self.registry.status_changes(),
-            watchdog: tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600))),
+            snapshots: self.store.mirror.snapshots(),
+            presences: self.store.presence.states(),
+            checks: self.catalog.registry.status_changes(),
+            watchdog: tokio::time::interval(watchdog.unwrap_or(Duration::from_secs(3600))),
             ended: None,
             parts: self,
         };
-        let ended = match reconcile::run_until(&mut host, stop.as_mut()).await {
+        let ended = match reconcile::run_until(&mut host, &passes, stop.as_mut()).await {
             Some(stopped) => stopped,
             // If a supervised task has ended, the supervisor knows which one ended first.
             None => match tokio::time::timeout(SUPERVISOR_DELAY, stop).await {
@@ -258,7 +237,7 @@ impl Reconciler {
             context.presence = presence;
             self.observe_store(context).await;
             self.observe_tasks(context);
-            let certificates_again = self.certificates.check(&mut context.facts, clock::now());
+            let certificates_again = self.store.certificates.check(&mut context.facts, clock::now());
             // Times are compared with one clock reading, so that none can fall between two.
             let now = clock::now();
             let decision = self.decide(context, now);
@@ -298,11 +277,11 @@ impl Reconciler {
             decommissioned,
             version_file: context.version_file.clone(),
             cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
-            settings_untrusted: self.untrusted.borrow().clone(),
+            settings_untrusted: self.settings.untrusted.borrow().clone(),
             marked_at: store_view::marked_at(&context.snapshot.followed),
             brakes: context.brakes.known(),
             bad_roster: store_view::bad_roster(&context.snapshot.followed, &context.state.host),
-            instance: &self.claim.instance,
+            instance: &self.store.claim.instance,
             live_lease: context.live_lease(),
             commands: self.commands(context, published.as_ref()),
             published,
@@ -349,7 +328,7 @@ impl Reconciler {
     fn note_listing(&self, context: &Context, listed: Option<&Version>) -> bool {
         let driver = context.policy.driver;
         let is_untrue = listed.is_some_and(|listed| context.state.contradicts(listed, driver));
-        self.presence.contradictions().note(Statement::Listing, context.live_lease(), is_untrue)
+        self.store.presence.contradictions().note(Statement::Listing, context.live_lease(), is_untrue)
     }
 
     /// Executes one effect and records its result.
@@ -372,7 +351,7 @@ impl Reconciler {
                     "the store was not written: a key that the transaction compares has changed"
                 );
                 if refusal == WriteRefusal::Claim {
-                    self.presence.check_now();
+                    self.store.presence.check_now();
                 }
             }
             Err(ExecuteError::Store(error)) => {
@@ -382,7 +361,7 @@ impl Reconciler {
         }
         // It is not known what the store holds now, so it is read again.
         context.written = None;
-        self.mirror.request_resync();
+        self.store.mirror.request_resync();
         context.store_failed();
     }
 

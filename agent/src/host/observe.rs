@@ -4,8 +4,7 @@
 use super::Reconciler;
 use super::context::Context;
 use super::execute::read_version_file;
-use crate::rollout::WantedRollout;
-use crate::rollout_end::WantedEnd;
+use crate::rollout::{WantedEnd, WantedRollout};
 use crate::{clock, config};
 use etcd_session::{PresenceState, jitter};
 use planning::host::{
@@ -23,7 +22,7 @@ impl Reconciler {
     /// Reads the files of this machine. Others change them at any time, so they are read at each
     /// wake-up.
     pub(super) fn observe_files(&self, context: &mut Context) {
-        let settings = self.settings.borrow().clone();
+        let settings = self.settings.settings.borrow().clone();
         context.directory_unreadable = None;
         match (config::validation_directory(&settings), &settings.validation_directory) {
             (Ok(read), _) => context.directory = read,
@@ -47,7 +46,7 @@ impl Reconciler {
     /// Takes over the newest values of the other tasks.
     pub(super) fn observe_tasks(&mut self, context: &mut Context) {
         context.policy = self.policy(&context.state, context.directory.as_ref());
-        let needs = self.needs.borrow_and_update().clone();
+        let needs = self.catalog.needs.borrow_and_update().clone();
         context.waits = needs.waits.clone();
         context.services_seen = needs.seen;
         self.observe_rollout(context);
@@ -61,14 +60,14 @@ impl Reconciler {
         let files = self.file_problems(context);
         context.problems = HostProblems {
             checks: self.failing_checks(),
-            unpublished: self.services.borrow_and_update().unpublished(),
+            unpublished: self.catalog.published.borrow_and_update().unpublished(),
             files,
         };
     }
 
     /// Returns the policy of the settings together with the entries of the validation directory.
     pub(super) fn policy(&self, state: &HostState, directory: Option<&ValidationDirectory>) -> Policy {
-        let mut policy = self.settings.borrow().policy.clone();
+        let mut policy = self.settings.settings.borrow().policy.clone();
         if let Some(directory) = directory {
             policy.steps.validate.extend(directory.steps(state.validation_rule));
         }
@@ -77,7 +76,7 @@ impl Reconciler {
 
     /// Takes over what is known of the rollout, while it keeps the host from starting.
     pub(super) fn observe_rollout(&mut self, context: &mut Context) {
-        let known = self.rollout.borrow_and_update().clone();
+        let known = self.rollout.known.borrow_and_update().clone();
         let history = self.executor.session.marks().history;
         context.brakes.follow(&context.state);
         let (followed, host) = (&context.snapshot.followed, &context.state.host);
@@ -98,7 +97,7 @@ impl Reconciler {
                 None
             }
         };
-        self.rollout_wanted.send_if_modified(|old| {
+        self.rollout.wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;
             differs
@@ -107,7 +106,7 @@ impl Reconciler {
 
     /// Takes over that the rollout has ended, while the host wants to know.
     fn observe_end(&mut self, context: &mut Context) {
-        let ended = *self.rollout_ended.borrow_and_update();
+        let ended = *self.rollout.ended.borrow_and_update();
         let target = if let Target::Known(target) = &context.target { Some(target.clone()) } else { None };
         let looks = |context: &Context| context.brakes.looks_for_end(&context.state, target.as_ref()?);
         let knows = |target: &Instruction| Some(target.order) == ended && context.state.looks_for_end(target);
@@ -119,7 +118,7 @@ impl Reconciler {
         let fence = context.fence().filter(|_| is_trusted);
         let history = self.executor.session.marks().history;
         let wanted = fence.map(|fence| WantedEnd { history, search: looks(context), fence });
-        self.end_wanted.send_if_modified(|old| {
+        self.rollout.end_wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;
             differs
@@ -133,7 +132,7 @@ impl Reconciler {
             context.addressable = None;
             return;
         }
-        let shown = self.reader.snapshot();
+        let shown = self.catalog.reader.snapshot();
         if context.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
             return;
         }
@@ -154,12 +153,12 @@ impl Reconciler {
             reason: cut(&secrets.redact(why), REASON_MAX_BYTES),
             line: String::new(),
         };
-        let settings = self.settings_refused.borrow_and_update().clone();
-        let in_use = self.settings.borrow().clone();
+        let settings = self.settings.refused.borrow_and_update().clone();
+        let in_use = self.settings.settings.borrow().clone();
         let named = (in_use.role.as_ref(), in_use.group.as_ref());
         let roster = store_view::roster_difference(&context.snapshot.followed, &context.state.host, named);
         let settings = settings.iter().chain(&roster).map(|why| problem(ProblemFile::Settings, why));
-        let services = self.service_files.borrow_and_update().clone();
+        let services = self.catalog.loaded.borrow_and_update().clone();
         let services = services.errors.iter().map(|why| problem(ProblemFile::Service, why));
         let templates = self.templates.borrow_and_update().clone();
         let mut templates = templates.iter().filter_map(|(target, state)| {
@@ -176,7 +175,7 @@ impl Reconciler {
     /// Returns the checks that do not pass, each with the last line of its output. Checks without a
     /// result yet are left out.
     fn failing_checks(&self) -> Vec<FailingCheck> {
-        let failing = self.registry.failing().into_iter();
+        let failing = self.catalog.registry.failing().into_iter();
         failing
             .map(|check| FailingCheck {
                 service: check.service,
@@ -200,7 +199,7 @@ impl Reconciler {
             PresenceState::NotYet => Claim::NotYet,
             PresenceState::Held { .. } => Claim::Held,
             PresenceState::Contested { holder } => {
-                Claim::Contested { holder: holder.clone(), ours: self.claim.to_string() }
+                Claim::Contested { holder: holder.clone(), ours: self.store.claim.to_string() }
             }
         }
     }
@@ -214,7 +213,7 @@ impl Reconciler {
             store_view::published(&snapshot.followed, host, context.written.as_ref(), live_revision);
         // Without a connection the mirror retries by itself, at its own pace.
         if published.is_none() && snapshot.connected {
-            self.mirror.request_resync();
+            self.store.mirror.request_resync();
         }
         published
     }

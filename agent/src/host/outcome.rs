@@ -46,13 +46,13 @@ impl Reconciler {
     /// Passes the results of the host to the TTL checks that stand for them. Where scripts apply versions, they report
     /// to these checks; where the agent does, nothing else would.
     fn pass_results(&self, state: &HostState) {
-        if self.settings.borrow().policy.driver != Driver::Agent {
+        if self.settings.settings.borrow().policy.driver != Driver::Agent {
             return;
         }
         for (kind, (result, record)) in &state.statuses {
             for (check, status) in checks_of_result(kind, *result) {
                 // Most hosts define no such check.
-                let _ = self.registry.report_result(&check, status, &record.reason);
+                let _ = self.catalog.registry.report_result(&check, status, &record.reason);
             }
         }
     }
@@ -121,7 +121,7 @@ impl Reconciler {
             running: state.running.clone(),
             store_trust: context.store_trust.clone(),
             presence: context.presence.clone(),
-            lease_end: Some(self.presence.lease_end()),
+            lease_end: Some(self.store.presence.lease_end()),
             snapshot: context.snapshot.clone(),
             write_trouble: context.write_error.clone(),
             steps_run: self.executor.steps_run,

@@ -26,7 +26,7 @@ impl Reconciler {
     pub(super) async fn observe_store(&mut self, context: &mut Context) {
         let host = context.state.host.clone();
         let listing = context.state.listing();
-        self.mirror.poll_also(&store_view::polled_also(&context.snapshot.followed, &host, listing));
+        self.store.mirror.poll_also(&store_view::polled_also(&context.snapshot.followed, &host, listing));
         log_contact(context);
         if context.snapshot.followed.reads == 0 {
             return;
@@ -79,7 +79,7 @@ impl Reconciler {
             context.brakes.forget();
         }
         if change.resyncs {
-            self.mirror.request_resync();
+            self.store.mirror.request_resync();
         }
         context.state.store = change.memory;
         context.unsaved |= change.must_record;
@@ -111,7 +111,7 @@ impl Reconciler {
             return;
         }
         match self.executor.session.claim_store(Deadline::of_request()).await {
-            Ok(()) => self.mirror.request_resync(),
+            Ok(()) => self.store.mirror.request_resync(),
             Err(error @ StoreError::PermissionDenied { .. }) => {
                 tracing::warn!(%error, "the store has no identity yet; an operator must create it: orchestrate store accept --version V");
             }
@@ -128,7 +128,7 @@ impl Reconciler {
         let store_revision = context.snapshot.followed.keys.revision_of(&Key::Store);
         let history = self.executor.session.marks().history;
         let gate = Gate { open, store_revision, history, memory: context.state.store.clone() };
-        self.gate.send_if_modified(|old| {
+        self.store.gate.send_if_modified(|old| {
             let differs = old.differs(&gate);
             *old = gate;
             differs
@@ -142,14 +142,14 @@ impl Reconciler {
         let is_trusted = context.store_trust == StoreTrust::Trusted;
         let trust =
             Trust { epoch: is_trusted.then(|| context.epoch()), release: keys.revision_of(&Key::DropStale) };
-        self.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
+        self.catalog.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
         let maintenance = keys.get(&Key::Maintenance(host.clone()));
         let maintenance = maintenance.map(|entry| codec::read::<Maintenance>(&entry.value));
         let maintenance = match maintenance {
             // The last maintenance marks that could be read stay in effect.
             Some(Err(error)) => {
                 tracing::warn!(%error, "the maintenance marks of this host cannot be read");
-                self.fencing.borrow().maintenance.clone()
+                self.catalog.fencing.borrow().maintenance.clone()
             }
             found => found.and_then(Result::ok).unwrap_or_default(),
         };
@@ -159,7 +159,7 @@ impl Reconciler {
             decommissioned: store_view::decommissioned(&context.snapshot.followed, host),
             maintenance,
         };
-        self.fencing.send_if_modified(|old| {
+        self.catalog.fencing.send_if_modified(|old| {
             let differs = *old != fencing;
             if differs {
                 *old = fencing;
@@ -176,7 +176,7 @@ impl Reconciler {
         let is_held = keys.revision_of(&Key::Live(host.clone())) == live_revision;
         let enlisted = keys.get(&Key::Host(host.clone())).is_some();
         if keys.revision > live_revision && !(is_held && enlisted) {
-            self.presence.check_now();
+            self.store.presence.check_now();
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) use shared::Shared;
 pub(crate) use state_metrics::StateMetrics;
 
 use crate::socket::Peer;
+use crate::supervise::TaskStatus;
 use crate::templates::TemplateStates;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
@@ -200,6 +201,7 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, ErrorResp
         state.problem = state.problem.as_deref().map(|problem| shared.secrets.redact_check(problem));
     }
     json["templates"] = serde_json::json!(templates);
+    json["tasks"] = shared.tasks.borrow().iter().map(TaskStatus::json).collect();
     Ok(json_body(shared.answers.body(&json).await?))
 }
 

@@ -8,6 +8,7 @@ use crate::secrets::Secrets;
 use crate::socket::Peer;
 use crate::status::Status;
 use crate::step::Runs;
+use crate::supervise::TaskStatus;
 use crate::templates::TemplateStates;
 use http_server::AnswerCache;
 use prometheus_client::registry::Registry;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub published: watch::Receiver<Arc<PublishedServices>>,
     /// The states of the templates.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
+    /// The tasks of the agent.
+    pub tasks: watch::Receiver<Vec<TaskStatus>>,
     /// The values that must not be shown.
     pub secrets: Secrets,
     pub answers: AnswerCache<CatalogVersion>,

@@ -12,8 +12,9 @@ use self::render::{Rendered, parse, render};
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::environment::CommandEnvironment;
 use crate::files::{Directory, read_trusted};
+use crate::handles::Handles;
 use crate::metrics::{Metrics, RenderResult};
-use crate::reconcile::{self, Reconcile, Wake};
+use crate::reconcile::{self, Passes, Reconcile, Wake};
 use crate::supervise;
 use anyhow::{Context as _, bail};
 use catalog::checks::OUTPUT_MAX_BYTES;
@@ -44,7 +45,6 @@ pub(crate) struct Templates {
     settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,
-    untrusted: watch::Receiver<Option<String>>,
     environment: CommandEnvironment,
     metrics: Metrics,
     /// The templates that are rendered; `None` at the start.
@@ -61,17 +61,17 @@ pub(crate) enum TemplatesEvent {
 }
 
 impl Templates {
-    pub(crate) fn new(
-        settings: watch::Receiver<Arc<Settings>>,
-        reader: Reader,
-        untrusted: watch::Receiver<Option<String>>,
-        environment: CommandEnvironment,
-        metrics: Metrics,
-    ) -> (Self, watch::Receiver<Arc<TemplateStates>>) {
+    pub(crate) fn new(handles: &Handles, reader: Reader) -> (Self, watch::Receiver<Arc<TemplateStates>>) {
         let (states, receiver) = watch::channel(Arc::default());
-        let (rendered, renderers) = (None, JoinSet::new());
-        let templates =
-            Self { settings, reader, states, untrusted, environment, metrics, rendered, renderers };
+        let templates = Self {
+            settings: handles.settings.settings.clone(),
+            reader,
+            states,
+            environment: handles.environment.clone(),
+            metrics: handles.metrics.clone(),
+            rendered: None,
+            renderers: JoinSet::new(),
+        };
         (templates, receiver)
     }
 }
@@ -90,6 +90,13 @@ impl Reconcile for Templates {
         }
     }
 
+    fn reason(event: &TemplatesEvent) -> &'static str {
+        match event {
+            TemplatesEvent::Settings => "settings",
+            TemplatesEvent::Ended(_) => "fault",
+        }
+    }
+
     async fn pass(&mut self, wake: Wake<TemplatesEvent>) -> Option<Instant> {
         if let Wake::Event(TemplatesEvent::Ended(error)) = wake {
             std::panic::resume_unwind(error.into_panic());
@@ -105,12 +112,12 @@ impl Reconcile for Templates {
                     reader: self.reader.clone(),
                     changes: self.reader.changes(),
                     states: self.states.clone(),
-                    untrusted: self.untrusted.clone(),
                     environment: self.environment.clone(),
                     metrics: self.metrics.clone(),
                     refused: None,
                 };
-                self.renderers.spawn(supervise::child("renderer", reconcile::run(renderer)));
+                self.renderers
+                    .spawn(supervise::child("renderer", reconcile::run(renderer, Passes::default())));
             }
             self.rendered = Some(templates);
         }
@@ -124,7 +131,6 @@ struct Renderer {
     reader: Reader,
     changes: watch::Receiver<Arc<CatalogSnapshot>>,
     states: watch::Sender<Arc<TemplateStates>>,
-    untrusted: watch::Receiver<Option<String>>,
     environment: CommandEnvironment,
     metrics: Metrics,
     /// The last text if it was refused.
@@ -155,6 +161,10 @@ impl Reconcile for Renderer {
 
     async fn next_event(&mut self) -> Option<()> {
         self.changes.changed().await.ok()
+    }
+
+    fn reason((): &()) -> &'static str {
+        "catalog"
     }
 
     fn debounce(&self, (): &()) -> Duration {
@@ -210,7 +220,7 @@ impl Renderer {
         refused: &mut Option<RefusedText>,
     ) -> anyhow::Result<Progress> {
         // The settings name the file to write, its template, and the commands to run.
-        if let Some(why) = &*self.untrusted.borrow() {
+        if let Some(why) = self.environment.untrusted() {
             return Ok(Progress::Waits(format!("the settings are not trusted: {why}")));
         }
         let template = &self.template;

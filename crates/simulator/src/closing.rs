@@ -1,4 +1,4 @@
-//! How an agent finds out that its rollout has ended, as in `agent/src/rollout_end.rs`.
+//! How an agent finds out that its rollout has ended, as in `agent/src/rollout/driver.rs`.
 
 use crate::agent::{Agent, Step};
 use crate::ending::{EndWait, Ending, HeldMark};

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The delays of `agent/src/rollout.rs`: until everything is read again though no watch said that it changed, the
+/// The delays of `agent/src/rollout/follower.rs`: until everything is read again though no watch said that it changed, the
 /// same far back in a queue, and until the first host that waits looks after the holders again.
 const READ_MILLIS: Range<u64> = 15_000..45_000;
 const QUEUE_READ_MILLIS: Range<u64> = 150_000..450_000;

@@ -1,6 +1,6 @@
 use super::{Others, host, service, settings};
 use crate::catalog::{CatalogSnapshot, Follower, Reader, Trust};
-use crate::reconcile::{self, Reconcile, Wake};
+use crate::reconcile::{self, Passes, Reconcile, Wake};
 use etcd_session::Session;
 use schema::health::Health;
 use schema::keys::Key;
@@ -30,7 +30,7 @@ impl Fixture {
         let session = Session::through(store.clone());
         let catalog = settings(text).catalog.clone();
         let (follower, reader) = Follower::new(session, catalog, trust.subscribe(), None);
-        tokio::spawn(reconcile::run(follower));
+        tokio::spawn(reconcile::run(follower, Passes::default()));
         let snapshots = reader.changes();
         Self { store, others, trust, reader, snapshots }
     }
@@ -203,7 +203,7 @@ async fn a_follower_without_its_feed_ends() {
         Follower::new(Session::through(store.clone()), catalog, trust.subscribe(), None);
     follower.pass(Wake::Started).await;
     follower.end_feeds();
-    let ended = tokio::time::timeout(LIMIT, tokio::spawn(reconcile::run(follower))).await;
+    let ended = tokio::time::timeout(LIMIT, tokio::spawn(reconcile::run(follower, Passes::default()))).await;
     let panic = ended.expect("the task ends").expect_err("it panics").into_panic();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"a feed of the catalog has ended"));
 }

@@ -2,7 +2,7 @@ use super::{Others, host, service, settings};
 use crate::catalog::{Fencing, Loaded, PublishedServices, Publisher, PublisherInputs};
 use crate::checks::CheckRegistry;
 use crate::files::Directory;
-use crate::reconcile;
+use crate::reconcile::{self, Passes};
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
 use etcd_session::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Session};
 use schema::followed::Scope;
@@ -72,7 +72,7 @@ impl Agent {
         let mut tasks = JoinSet::new();
         tasks.spawn(claiming);
         tasks.spawn(mirroring);
-        tasks.spawn(reconcile::run(publisher));
+        tasks.spawn(reconcile::run(publisher, Passes::default()));
         Self { session, gate, fencing, loaded, published, presence, _mirror: mirror, tasks }
     }
 

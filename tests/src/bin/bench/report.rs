@@ -17,7 +17,6 @@ pub(crate) struct Report {
 impl Report {
     /// Adds a row: what was measured, our result, the yardstick in the same run, and the ratio or
     /// figure that is judged with its upper bound.
-    #[expect(clippy::too_many_arguments, reason = "the cells of a row")]
     pub(crate) fn row(&mut self, what: &str, ours: String, yardstick: String, figure: f64, bound: f64) {
         let judged = format!("{figure:.2} (at most {bound})");
         let verdict = if figure <= bound { "yes" } else { "**no**" };

@@ -2,10 +2,10 @@
 //! mark in the store, and watches the rollout. The others ask now and then whether the mark is still there. The mark is
 //! kept alive by the passes of this task alone, so it ends if they do.
 
+use super::transactions::{halt, look_after, write_missing_record};
+use super::watches::FollowedRanges;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
-use crate::rollout_followed::FollowedRanges;
-use crate::rollout_writes::{halt, look_after, write_missing_record};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
 use planning::host::EndSearch;
 use planning::rollout::{
@@ -296,6 +296,10 @@ impl Reconcile for RolloutEndTask {
             changed = self.wanted.changed() => changed.ok().map(|()| None),
             event = self.followed.next_event() => Some(Some(event)),
         }
+    }
+
+    fn reason(event: &Self::Event) -> &'static str {
+        if event.is_some() { "store" } else { "wanted" }
     }
 
     async fn pass(&mut self, wake: Wake<Self::Event>) -> Option<Instant> {

@@ -5,11 +5,11 @@
 //! say that something changed. A host far back in a queue watches one ticket, so a release wakes a few
 //! hosts and not the fleet.
 
+use super::prefetched_read::{FoundRollout, has_all};
+use super::transactions::{halt, look_after, write_record};
+use super::watches::FollowedRanges;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
-use crate::rollout_followed::FollowedRanges;
-use crate::rollout_found::{FoundRollout, has_all};
-use crate::rollout_writes::{halt, look_after, write_record};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
 use planning::rollout::{
     Holders, RecordTask, RolloutView, WatchedQueue, first_reads, opened_delay, second_reads,
@@ -298,6 +298,13 @@ impl Reconcile for RolloutTask {
         tokio::select! {
             changed = self.wanted.changed() => changed.ok().map(|()| RolloutEvent::WantedChanged),
             event = self.followed.next_event() => Some(RolloutEvent::Feed(Box::new(event))),
+        }
+    }
+
+    fn reason(event: &RolloutEvent) -> &'static str {
+        match event {
+            RolloutEvent::WantedChanged => "wanted",
+            RolloutEvent::Feed(_) => "store",
         }
     }
 
