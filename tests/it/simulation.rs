@@ -40,6 +40,7 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
     ),
     (1_795_902_869_100_150, "hosts waited for the hold of one whose own claim was above the limit"),
     (1_795_904_083_100_805, "a host failed in a soak and was healed while the rollout was halted"),
+    (1_795_928_090_002_841, "an accepted store listed a host that was in an update, as its backup did"),
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use crate::codec::{self, cut};
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
-use crate::keys::Key;
+use crate::keys::{Key, Prefix};
 use crate::names::{HostName, ServiceName, Token, Version};
 use crate::reads::Read;
 use crate::records::{
@@ -126,7 +126,8 @@ pub fn is_stale(claim: &Entry, found: &KeySnapshot) -> bool {
 /// freezes and the rollout policy, which `found` contains as well, keep their effect.
 ///
 /// A store that went back has lost claims of limits. So the fleet is frozen if the policy has limits, until
-/// the hosts have asserted theirs and somebody has looked.
+/// the hosts have asserted theirs and somebody has looked. It lists hosts under versions that they may not have
+/// any more, so no listing stays: each host that has a version lists itself again.
 pub fn accept_store(
     identity: &StoreIdentity,
     version: &Version,
@@ -148,6 +149,8 @@ pub fn accept_store(
         transaction.put(Key::Freeze(FreezeScope::Fleet, token), codec::write(&freeze), 0);
     }
     transaction.put(Key::Store, identity.write(), 0);
+    transaction.delete_all(Prefix::Announced);
+    transaction.delete_all(Prefix::RunningVersions);
     put_target(&mut transaction, (version, false), &RolloutOptions::default(), (found, act));
     act.add_event(transaction, &Key::Store, found)
 }

@@ -1,15 +1,17 @@
 //! The transactions, applied to a store that is a map.
 
+use super::act::Act;
 use super::claim::ClaimWrite;
 use super::host::{ExpectedKeys, FailureChange, HostWrite, Listing, Outcome, StartGuard};
+use super::operator::accept_store;
 use super::services::{OneShotServices, ServiceChange, ServiceWrite};
 use super::{Fence, WriteRefusal};
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::health::Health;
 use crate::keys::{Key, StatusState};
-use crate::names::{HostName, ServiceName, StatusType, Token, Version};
-use crate::records::{LiveClaim, Report, RosterEntry, StatusRecord};
+use crate::names::{EventId, HostName, ServiceName, StatusType, Token, Version};
+use crate::records::{LiveClaim, Report, RosterEntry, StatusRecord, StoreIdentity};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
@@ -314,6 +316,20 @@ fn a_claim_under_a_new_lease_ends_the_old_listing_and_a_resumed_one_writes_nothi
     assert!(!store.apply(&write(3, true).transaction(&store.0)));
     store.put(&Key::Store, b"{}", 0);
     assert!(!store.apply(&write(2, true).transaction(&store.0)), "the store was accepted meanwhile");
+}
+
+/// A backup may list a host that is in the middle of an update.
+#[test]
+fn accepting_a_store_ends_every_listing() {
+    let (mut store, _) = claimed();
+    store.put(&Key::Announced(host()), b"v1", LEASE);
+    store.put(&Key::RunningVersion(version("v1"), host()), b"1", LEASE);
+    let identity = StoreIdentity::new(Token::new("abc").unwrap(), 2);
+    let act = Act::new(EventId::of(1000, &Token::new("e").unwrap()), "ann", "store accept");
+    let accept = accept_store(&identity, &version("v1"), EpochSeconds(1), &store.0, &act);
+    assert!(store.apply(&accept));
+    assert_eq!(store.keys("/running_version/"), [""; 0]);
+    assert_eq!(store.keys("/orchestrate/announced/"), [""; 0]);
 }
 
 #[test]
