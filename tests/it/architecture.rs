@@ -171,8 +171,9 @@ fn the_key_table_is_the_one_of_the_code() {
     assert_eq!(documented.keys().cloned().collect::<BTreeSet<_>>(), paths(&coded));
     for key in coded {
         let row = &documented[&key.path];
-        assert!(row[1].starts_with(key.value), "{}: {:?} is not {}", key.path, row[1], key.value);
-        assert_eq!(row[3], key.lifetime, "{}", key.path);
+        let coded = key.row;
+        assert!(row[1].starts_with(coded.value), "{}: {:?} is not {}", key.path, row[1], coded.value);
+        assert_eq!(row[3], coded.lifetime, "{}", key.path);
     }
 }
 
@@ -215,7 +216,8 @@ fn key_paths_are_spelled_in_one_place() {
         "/orchestrate/",
     ];
     for (name, text) in sources() {
-        if name == "crates/schema/src/keys.rs" || name.ends_with("tests.rs") || name.contains("/tests/") {
+        if name == "crates/schema/src/keys/table.rs" || name.ends_with("tests.rs") || name.contains("/tests/")
+        {
             continue;
         }
         // Unit tests spell keys out on purpose; a message that names a key contains spaces too.

@@ -1,7 +1,8 @@
 //! The keys that each kind of store user may read and write. The command that enrolls users prints
-//! exactly these permissions, so that the manual and the program cannot differ.
+//! exactly these permissions, so that the manual and the program cannot differ. Those of agents come from the table of
+//! keys.
 
-use crate::keys::{Key, Prefix};
+use crate::keys::{Agents, DocumentedKey, Key, Prefix, documented};
 use crate::names::{HostName, ServiceName, StatusType};
 use crate::reads::Keys;
 use std::collections::BTreeSet;
@@ -43,64 +44,42 @@ fn grant(access: Access, keys: impl IntoIterator<Item = Keys>) -> Vec<Grant> {
 /// the version comes before the host in its key. `verify_hosts --strict` therefore compares the
 /// listing with the key under which the host itself announces its version.
 pub fn every_agent() -> Vec<Grant> {
-    let read = [
-        Keys::One(Key::CurrentVersion),
-        Keys::One(Key::Store),
-        Keys::One(Key::DropStale),
-        Keys::Below(Prefix::Hosts),
-        // The addresses of hosts without a service.
-        Keys::Below(Prefix::Lives),
-        // Whether a rollout has ended.
-        Keys::Below(Prefix::Announced),
-        Keys::Below(Prefix::Services),
-        Keys::Below(Prefix::HealthAll),
-        // A step that drains its host must know whether another host goes on serving.
-        Keys::Below(Prefix::Maintenances),
-        Keys::Below(Prefix::Config),
-        // Scripts on the host ask whether they may run.
-        Keys::Below(Prefix::ConfigState),
-        Keys::Below(Prefix::ConfigVersion),
-        // The start of an update compares them.
-        Keys::Below(Prefix::Freezes),
-        Keys::One(Key::RolloutPolicy),
-        // The record of a rollout names who asked for it.
-        Keys::One(Key::Trigger),
-    ];
-    // Any host can hold any number of a limit, wait in any queue, write the record of a rollout, and end
-    // the claims of a host that vanished.
-    let written = [
-        Prefix::RunningVersions,
-        Prefix::Rollouts,
-        Prefix::Progress,
-        Prefix::Claims,
-        Prefix::Claimed,
-        Prefix::Queues,
-        Prefix::Lost,
-    ];
-    [grant(Access::Read, read), grant(Access::ReadWrite, written.map(Keys::Below))].concat()
+    let (mut read, mut written) = (Vec::new(), Vec::new());
+    for DocumentedKey { path, row } in documented() {
+        let of_kind = match (row.agents_read, row.agents_write) {
+            (_, Agents::All) => &mut written,
+            (Agents::All, _) => &mut read,
+            _ => continue,
+        };
+        let single = Key::singles().into_iter().find(|key| key.to_string() == path).map(Keys::One);
+        let keys = single.or_else(|| Prefix::holding(&path).map(Keys::Below));
+        of_kind.extend(keys.filter(|keys| !of_kind.contains(keys)));
+    }
+    [grant(Access::Read, read), grant(Access::ReadWrite, written)].concat()
 }
 
 /// Returns the grants that only the agent of this host, and commands in its steps, need. Every service of the host
 /// has two keys of its own.
 pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
-    let read = [Keys::One(Key::Retry(host.clone()))];
-    let mut written = vec![
-        Key::Maintenance(host.clone()),
-        Key::Host(host.clone()),
-        Key::Live(host.clone()),
-        Key::Announced(host.clone()),
-        Key::Report(host.clone()),
-        Key::NameClash(host.clone()),
-    ];
+    let mut own = Key::of_host(host);
     for kind in StatusType::of_agents() {
-        written.extend(Key::statuses(&kind, host));
-        written.push(Key::Reporting(kind, host.clone()));
+        own.extend(Key::statuses(&kind, host));
+        own.push(Key::Reporting(kind, host.clone()));
     }
     for service in services {
-        written.push(Key::Service(service.clone(), host.clone()));
-        written.push(Key::Health(service.clone(), host.clone()));
+        own.push(Key::Service(service.clone(), host.clone()));
+        own.push(Key::Health(service.clone(), host.clone()));
     }
-    let written = written.into_iter().map(Keys::One).chain([Keys::Below(Prefix::EventsOf(host.clone()))]);
+    let (mut read, mut written) = (Vec::new(), Vec::new());
+    for key in own {
+        let row = key.row();
+        match (row.agents_read, row.agents_write) {
+            (_, Agents::Own) => written.push(Keys::One(key)),
+            (Agents::Own, _) => read.push(Keys::One(key)),
+            _ => {}
+        }
+    }
+    written.push(Keys::Below(Prefix::EventsOf(host.clone())));
     [grant(Access::Read, read), grant(Access::ReadWrite, written)].concat()
 }
 

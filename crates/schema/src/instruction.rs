@@ -4,10 +4,10 @@
 //! not count any more: it may come from a backup.
 
 use crate::codec;
-use crate::keys::Key;
+use crate::keys::{self, Key};
 use crate::names::Version;
 use crate::order::InstructionOrder;
-use crate::records::StoreIdentity;
+use crate::records::{StoreIdentity, Trigger};
 use crate::snapshot::{Entry, KeySnapshot};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,16 @@ impl Instruction {
     pub fn find(found: &KeySnapshot) -> Option<Self> {
         let epoch = Epoch::read(found.get(&Key::Store)).ok()?;
         epoch.instruction(found.get(&Key::CurrentVersion)).ok()?
+    }
+}
+
+impl Trigger {
+    /// Returns the trigger of the desired version; `None` if that was written without one.
+    pub fn find(found: &KeySnapshot) -> Option<Self> {
+        if found.revision_of(&Key::Trigger) != found.revision_of(&Key::CurrentVersion) {
+            return None;
+        }
+        found.value_of(keys::Trigger)
     }
 }
 

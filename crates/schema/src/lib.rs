@@ -4,6 +4,7 @@
 pub mod codec;
 pub mod config_value;
 pub mod digest;
+mod entry;
 pub mod followed;
 pub mod freeze;
 pub mod frozen;

@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn all_keys_are_in_exactly_one_part() {
         let parts = Keys::all().map(|keys| keys.to_string());
-        let ranges = Prefix::WHOLE.map(|range| range.to_string());
-        for key in Key::SINGLE.map(|key| key.to_string()).into_iter().chain(ranges) {
+        let ranges = Prefix::WHOLE.iter().map(Prefix::to_string);
+        for key in Key::singles().iter().map(Key::to_string).chain(ranges) {
             assert_eq!(parts.iter().filter(|part| key.starts_with(part.as_str())).count(), 1, "{key}");
         }
     }

@@ -1,22 +1,8 @@
 //! Keys of the store and their entries at one revision.
 
-use crate::keys::{Key, Prefix};
+pub use crate::entry::Entry;
+use crate::keys::{Key, Prefix, TypedKey};
 use std::collections::BTreeMap;
-
-/// Value and metadata of one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Value of the key, as stored.
-    pub value: Vec<u8>,
-    /// Revision at which the key was created.
-    pub create_revision: i64,
-    /// Revision at which the key was last written.
-    pub mod_revision: i64,
-    /// Lease that the key is attached to; 0 for none.
-    pub lease: i64,
-    /// Number of writes since the key was created, which is its first.
-    pub version: i64,
-}
 
 /// The change of a key at a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +30,16 @@ impl KeySnapshot {
     /// Returns the entry of a key, or `None` if the key does not exist.
     pub fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(&key.to_string())
+    }
+
+    /// Reads the value of a key. Returns `None` if the key does not exist, and an error if the value cannot be read.
+    pub fn read<K: TypedKey>(&self, key: K) -> Option<Result<K::Value, K::Error>> {
+        self.entries.get(&key.path()).map(|entry| K::read(&entry.value))
+    }
+
+    /// Returns the value of a key; `None` if the key does not exist or the value cannot be read.
+    pub fn value_of<K: TypedKey>(&self, key: K) -> Option<K::Value> {
+        self.read(key)?.ok()
     }
 
     /// Returns the keys of a range, in order.

@@ -374,7 +374,7 @@ impl Fleet {
         keys.extend(Key::of_host(&host));
         let mut found = self.world.store.read(&keys);
         found.entries.extend(self.world.store.list(&Prefix::Claims).entries);
-        for prefix in Prefix::BEFORE_HOST {
+        for prefix in Prefix::before_host() {
             let suffix = format!("/{host}");
             let listed = self.world.store.list(&prefix).entries;
             found.entries.extend(listed.into_iter().filter(|(key, _)| key.ends_with(&suffix)));

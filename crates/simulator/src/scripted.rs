@@ -147,7 +147,7 @@ impl Fleet {
     }
 
     fn whole_store(&self) -> KeySnapshot {
-        self.world.store.read_all(&Key::SINGLE, &Prefix::WHOLE)
+        self.world.store.read_all(&Key::singles(), Prefix::WHOLE)
     }
 
     fn history(&mut self, began: u64) -> History {

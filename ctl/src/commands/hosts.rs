@@ -226,7 +226,7 @@ async fn read_all_keys(host: &HostName, store: &Store<'_>) -> Result<KeySnapshot
     let mut keys = vec![Key::CurrentVersion, Key::Store];
     keys.extend(Key::of_host(host));
     let mut at = None;
-    for prefix in Prefix::BEFORE_HOST {
+    for prefix in Prefix::before_host() {
         let list = session.read_key_list(&prefix, at, *deadline).await?;
         at = Some(list.revision);
         let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));

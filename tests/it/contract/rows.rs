@@ -304,7 +304,7 @@ fn wrong_event(
     // roster.
     let of_host = |key: &&String| {
         let parsed = Key::parse(key).expect("a key");
-        let is_before_host = Prefix::BEFORE_HOST.iter().any(|prefix| key.starts_with(&prefix.to_string()));
+        let is_before_host = Prefix::before_host().iter().any(|prefix| key.starts_with(&prefix.to_string()));
         let joins = || after.get(*key).is_some_and(|entry| entry.contains(r#""from_script":true"#));
         is_before_host || matches!(parsed, Key::Announced(_)) || matches!(parsed, Key::Host(_)) && joins()
     };

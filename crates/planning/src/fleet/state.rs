@@ -233,36 +233,9 @@ impl Fleet {
                 set_or_remove(&mut self.services.maintenance, host, marks);
                 Dependents::None
             }
-            // The caller reads the desired version from them.
-            Key::CurrentVersion
-            | Key::Store
-            | Key::Retry(_)
-            | Key::Service(..)
-            | Key::DropStale
-            | Key::Config(_)
-            | Key::HostConfig(..)
-            | Key::EnablePuppet(_)
-            | Key::Event(_)
-            | Key::HostEvent(..)
-            // They were taken before: those without a valid token hold too.
-            | Key::Freeze(..)
-            | Key::RolloutPolicy
-            | Key::Trigger
-            | Key::RolloutRecord(_)
-            | Key::Closing(_)
-            | Key::Ended(_)
-            | Key::StageOpened(..)
-            | Key::Soak(..)
-            | Key::SoakTimer(..)
-            | Key::Excused(..)
-            | Key::Progress(..)
-            | Key::Resolving(_)
-            | Key::Failed(..)
-            | Key::Claim(..)
-            | Key::Claimed(_)
-            | Key::Ticket(..)
-            | Key::LostMark(_)
-            | Key::LostTimer(_) => Dependents::None,
+            // The caller reads the desired version. Freezes were taken before: those without a valid token hold too.
+            // The other keys say nothing about a host.
+            _ => Dependents::None,
         }
     }
 

@@ -2,9 +2,9 @@
 //! rollout, and that it stopped for that reason.
 
 use crate::codec;
+use crate::entry::Entry;
 use crate::names::Version;
 use crate::records::Cause;
-use crate::snapshot::Entry;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 

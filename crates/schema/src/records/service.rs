@@ -68,26 +68,7 @@ impl ServiceRecord {
     /// Returns an error if the bytes are not a record, are too long, or are the record of another
     /// host.
     pub fn read(host: &HostName, bytes: &[u8]) -> Result<Self, RecordError> {
-        if bytes.len() > RECORD_MAX_BYTES {
-            return Err(RecordError::TooLong { bytes: bytes.len() });
-        }
-        let read = codec::read::<Self>(bytes);
-        let is_empty = read.as_ref().is_ok_and(|record| *record == Self::default());
-        // The plain map parses as a record without any known field, or as one with a field of the
-        // wrong type.
-        let mut record = match read {
-            Ok(record) if !is_empty => record,
-            read => match serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
-                Ok(old) => Self::of_interfaces(as_map::sorted(
-                    old.into_iter().map(|(name, ip)| (name, vec![ip])).collect(),
-                )),
-                Err(error) => {
-                    read?;
-                    let shown = crate::names::quoted(&String::from_utf8_lossy(bytes));
-                    return Err(ValueError::NotJson { shown, detail: error.to_string() }.into());
-                }
-            },
-        };
+        let mut record = Self::read_of_any(bytes)?;
         match &record.host {
             Some(by) if by != host => return Err(RecordError::OfAnother { by: by.clone() }),
             // Use the name from the key: the other records of the host share it.
@@ -95,6 +76,33 @@ impl ServiceRecord {
         }
         record.addresses.shrink_to_fit();
         Ok(record)
+    }
+
+    /// Reads a record as [`Self::read`] does, whatever host it names.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes are not a record or are too long.
+    pub(crate) fn read_of_any(bytes: &[u8]) -> Result<Self, RecordError> {
+        if bytes.len() > RECORD_MAX_BYTES {
+            return Err(RecordError::TooLong { bytes: bytes.len() });
+        }
+        let read = codec::read::<Self>(bytes);
+        let is_empty = read.as_ref().is_ok_and(|record| *record == Self::default());
+        // The plain map parses as a record without any known field, or as one with a field of the
+        // wrong type.
+        match read {
+            Ok(record) if !is_empty => Ok(record),
+            read => match serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
+                Ok(old) => Ok(Self::of_interfaces(as_map::sorted(
+                    old.into_iter().map(|(name, ip)| (name, vec![ip])).collect(),
+                ))),
+                Err(error) => {
+                    read?;
+                    let shown = crate::names::quoted(&String::from_utf8_lossy(bytes));
+                    Err(ValueError::NotJson { shown, detail: error.to_string() }.into())
+                }
+            },
+        }
     }
 
     /// Returns a record with the given interfaces. Its addresses are those that other hosts can

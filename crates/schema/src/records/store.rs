@@ -1,8 +1,8 @@
 //! `/orchestrate/store`: the identity of the store.
 
 use crate::codec::{self, ValueError};
+use crate::entry::Entry;
 use crate::names::Token;
-use crate::snapshot::Entry;
 use serde::{Deserialize, Serialize};
 
 /// `/orchestrate/store`: the identity of the store. A restored or replaced store can have the same

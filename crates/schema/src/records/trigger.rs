@@ -1,10 +1,7 @@
 //! `/orchestrate/trigger`: who asked for the desired version, and why.
 
 use super::rollout_options::RolloutOptions;
-use crate::codec;
-use crate::keys::Key;
 use crate::names::Version;
-use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +25,4 @@ pub struct Trigger {
     /// True if the fleet goes back to a version that worked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rollback: bool,
-}
-
-impl Trigger {
-    /// Returns the trigger of the desired version; `None` if that was written without one.
-    pub fn find(found: &KeySnapshot) -> Option<Self> {
-        let trigger = found.get(&Key::Trigger)?;
-        let is_its = trigger.mod_revision == found.revision_of(&Key::CurrentVersion);
-        is_its.then(|| codec::read(&trigger.value).ok()).flatten()
-    }
 }
