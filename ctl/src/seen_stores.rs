@@ -7,8 +7,7 @@ use crate::local;
 use crate::output;
 use crate::settings::Settings;
 use etcd_session::{Deadline, Session, StoreError};
-use schema::keys::Key;
-use schema::records::StoreIdentity;
+use schema::keys::{self, Key};
 use schema::snapshot::KeySnapshot;
 use schema::store_marks::Marks;
 use schema::store_trust::{StoreMemory, StoreSeen, StoreTrust, WentBack, assess};
@@ -139,7 +138,7 @@ pub(crate) fn check(
 /// Returns how the store went back since an earlier command. If it did not, remembers the store as
 /// it is now. If the file cannot be read or written, nothing is remembered.
 fn assess_answer(file: PathBuf, snapshot: &KeySnapshot, seen: Marks) -> Option<WentBack> {
-    let identity = StoreIdentity::read(&snapshot.get(&Key::Store)?.value).ok()?;
+    let identity = snapshot.value_of(keys::Store)?;
     let mut found = StoreSeen {
         identity: Some(identity.clone()),
         revision: seen.revision,

@@ -15,10 +15,9 @@ use etcd_session::{
     Advance, Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession, StorePosition,
 };
 use planning::fleet::{Blocked, FleetVerdict, Waiting};
-use schema::keys::Key;
+use schema::keys;
 use schema::names::Token;
 use schema::reads::Keys;
-use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use schema::verdict::WaitingOn;
 use std::sync::Arc;
@@ -483,6 +482,6 @@ impl Follower {
 
 /// Returns the lineage and the epoch of the store; `None` if it has no identity that can be read.
 fn identity(found: &KeySnapshot) -> Option<(Token, u64)> {
-    let identity = StoreIdentity::read(&found.get(&Key::Store)?.value).ok()?;
+    let identity = found.value_of(keys::Store)?;
     Some((identity.lineage, identity.epoch))
 }

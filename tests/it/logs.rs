@@ -4,7 +4,7 @@ use crate::contract::bundled::entries;
 use archive::bundle::{BundleWriter, Digested};
 use archive::{Cut, Redactor};
 use schema::codec;
-use schema::records::Report;
+use schema::keys;
 use schema::verdict::HostVerdict;
 use serde_json::Value;
 use std::process::Command;
@@ -251,7 +251,7 @@ fn the_whole_output_of_a_step_is_printed_from_the_bundle_of_its_cause() {
     // After a repair, the report still names the bundle.
     let uploaded = "/orchestrate/reports/web-1";
     let failed = store.get(uploaded).expect("a report");
-    let mut repaired: Report = codec::read(failed.as_bytes()).expect("a report");
+    let mut repaired = keys::Report::read(failed.as_bytes()).expect("a report");
     (repaired.verdict, repaired.log) = (HostVerdict::Ok, Default::default());
     store.put(uploaded, &codec::write(&repaired));
     check("ORCHESTRATE_BUNDLES=@FROM logs web-1", 0, "", &["because no step failed or was deferred"]);

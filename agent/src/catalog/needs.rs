@@ -10,11 +10,10 @@ use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, 
 use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
 use planning::policy::Policy;
 use planning::settings::Settings;
-use schema::codec;
 use schema::health::Level;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Role, ServiceName};
-use schema::records::{RosterEntry, Wait};
+use schema::records::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +56,7 @@ impl Roster {
     fn take(&mut self, event: FeedEvent) {
         // A decommissioned host is not needed any more, so it does not count.
         let role = |value: &[u8]| -> Option<Option<Role>> {
-            let entry: RosterEntry = codec::read(value).ok()?;
+            let entry = keys::Host::read(value).ok()?;
             entry.decommissioned.is_none().then_some(entry.role)
         };
         let collected = self.collector.take(event, |key, entry| match Key::parse(key) {

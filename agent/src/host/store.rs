@@ -7,10 +7,8 @@ use crate::catalog::{Fencing, Trust};
 use crate::clock;
 use etcd_session::{Deadline, Gate, PresenceState, StoreError};
 use planning::host::{Target, TrustChange, reassess, store_view};
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::Key;
-use schema::records::Maintenance;
+use schema::keys::{self, Key};
 use schema::store_trust::StoreTrust;
 use schema::time::format_duration;
 use std::time::Duration;
@@ -144,7 +142,7 @@ impl Reconciler {
             Trust { epoch: is_trusted.then(|| context.epoch()), release: keys.revision_of(&Key::DropStale) };
         self.catalog.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
         let maintenance = keys.get(&Key::Maintenance(host.clone()));
-        let maintenance = maintenance.map(|entry| codec::read::<Maintenance>(&entry.value));
+        let maintenance = maintenance.map(|entry| keys::Maintenance::read(&entry.value));
         let maintenance = match maintenance {
             // The last maintenance marks that could be read stay in effect.
             Some(Err(error)) => {

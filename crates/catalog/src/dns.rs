@@ -10,11 +10,11 @@
 
 use crate::instance::Instance;
 use crate::view::{ServiceView, View};
-use schema::codec;
 use schema::codec::ValueError;
 use schema::health::Level;
+use schema::keys;
 use schema::names::{HostName, ServiceName, Tag};
-use schema::records::{LiveClaim, usable_addresses};
+use schema::records::usable_addresses;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -212,7 +212,7 @@ impl Claim {
     /// addresses are unknown.
     pub fn read(value: Option<&[u8]>) -> Result<Self, ValueError> {
         let Some(value) = value else { return Ok(Self::Nobody) };
-        let claim: LiveClaim = codec::read(value)?;
+        let claim = keys::Live::read(value)?;
         let addresses = claim.addresses.iter().filter_map(|text| text.parse().ok());
         Ok(Self::Of(usable_addresses(addresses).into()))
     }

@@ -7,9 +7,8 @@ use crate::read::{get_responses, range_end};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, SortOrder, SortTarget, TxnOp};
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::HostName;
-use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EVENTS_TO_DELETE, EventLog};
@@ -33,7 +32,7 @@ pub struct TargetSet {
 }
 
 fn has_brakes(found: &KeySnapshot) -> bool {
-    let identity = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
+    let identity = found.read(keys::Store);
     // An identity that cannot be read may have them.
     identity.is_some_and(|identity| identity.map_or(true, |identity| identity.has_brakes))
 }

@@ -20,8 +20,7 @@ use crate::pace::{refused_delay, write_backoff};
 use crate::random::jitter;
 use crate::request::Deadline;
 use crate::session::Session;
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::HostName;
 use schema::records::{LiveClaim, RosterEntry};
 use schema::snapshot::{Entry, KeySnapshot};
@@ -362,7 +361,7 @@ impl Claimant {
         {
             return Ok(outcome);
         }
-        let held: Option<LiveClaim> = live.and_then(|e| codec::read(&e.value).ok());
+        let held = live.and_then(|e| keys::Live::read(&e.value).ok());
         let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
         if let Some(live) = live
             && same_boot
@@ -383,7 +382,7 @@ impl Claimant {
     /// Returns the outcome if the claim is another instance's.
     fn contested(&self, host: &HostName, live: Option<&Entry>) -> Option<ClaimOutcome> {
         let (live, ours) = (live?, &self.config.claim);
-        let held: Option<LiveClaim> = codec::read(&live.value).ok();
+        let held = keys::Live::read(&live.value).ok();
         let is_ours =
             |held: &LiveClaim| (&held.instance, &held.machine_id) == (&ours.instance, &ours.machine_id);
         if held.as_ref().is_some_and(is_ours) {

@@ -1,8 +1,6 @@
 //! The freezes that stand in the store.
-
-use crate::codec;
 use crate::freeze::FreezeScope;
-use crate::keys::read_freeze;
+use crate::keys::{self, read_freeze};
 use crate::names::Token;
 use crate::records::Freeze;
 use crate::snapshot::KeySnapshot;
@@ -24,7 +22,7 @@ impl FrozenBy {
     pub fn all(found: &KeySnapshot) -> impl Iterator<Item = Self> {
         found.entries.iter().filter_map(|(key, entry)| {
             let (scope, token) = read_freeze(key)?;
-            Some(Self { scope, token, freeze: codec::read(&entry.value).ok() })
+            Some(Self { scope, token, freeze: keys::Freeze::read(&entry.value).ok() })
         })
     }
 }

@@ -2,9 +2,8 @@
 //! store answers with lower values, and a watch on it stays silent. So each read is compared with
 //! the marks taken before it began.
 
-use crate::keys::Key;
+use crate::keys::{self, Key};
 use crate::names::HostName;
-use crate::records::StoreIdentity;
 use crate::snapshot::KeySnapshot;
 use crate::store_trust::StoreSeen;
 
@@ -73,7 +72,7 @@ pub fn trust_keys(host: &HostName) -> [Key; 4] {
 
 /// Extracts from a snapshot of [`trust_keys`] what the host needs to judge the store.
 pub fn store_seen(snapshot: &KeySnapshot, host: &HostName, regress: Regress) -> StoreSeen {
-    let identity = snapshot.get(&Key::Store).map(|e| StoreIdentity::read(&e.value));
+    let identity = snapshot.read(keys::Store);
     let revision = |key: Key| snapshot.get(&key).map(|e| e.mod_revision);
     StoreSeen {
         identity: identity.as_ref().and_then(|read| read.as_ref().ok().cloned()),

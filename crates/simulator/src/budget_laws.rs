@@ -3,12 +3,11 @@
 
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, LimitValue};
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, FailureKind, RolloutRecord};
+use schema::records::{FailedHost, FailureKind};
 use schema::snapshot::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +52,7 @@ impl BudgetLaws {
     /// Returns what counts when a start reaches the store.
     pub(crate) fn expect(&self, store: &Store, order: InstructionOrder) -> StartUnderBudget {
         let record = store.entry(&Key::RolloutRecord(order).to_string());
-        let record = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok());
+        let record = record.and_then(|entry| keys::RolloutRecord::read(&entry.value).ok());
         let all = LimitValue::new("all").unwrap_or_else(|_| unreachable!("a value"));
         let fleet = Limit { by: LimitBy::Fleet, value: all };
         let budget = record.as_ref().and_then(|record| record.budget);
@@ -109,7 +108,7 @@ impl BudgetLaws {
         match (key, entry) {
             (Key::Halt(_), Some(_)) => self.halts += 1,
             (Key::RolloutRecord(order), Some(entry)) => {
-                let record = codec::read::<RolloutRecord>(&entry.value).ok();
+                let record = keys::RolloutRecord::read(&entry.value).ok();
                 let counted_from = record.map_or(0, |record| record.counted_from);
                 // What failed before does not count any more.
                 if self.resumed.insert(*order, counted_from).unwrap_or(0) < counted_from {
@@ -132,7 +131,7 @@ impl BudgetLaws {
         since: i64,
     ) {
         let failing = self.failing.entry(order).or_default();
-        let failed = entry.and_then(|entry| Some((codec::read::<FailedHost>(&entry.value).ok()?, entry)));
+        let failed = entry.and_then(|entry| Some((keys::Failed::read(&entry.value).ok()?, entry)));
         match failed.filter(|(failed, _)| !failed.healed) {
             Some((FailedHost { kind, .. }, entry)) => {
                 let written_at = entry.mod_revision;
@@ -160,6 +159,6 @@ impl BudgetLaws {
 pub(crate) fn has_failed(changes: &[Change]) -> bool {
     changes.iter().any(|change| {
         let failed = change.entry.as_ref().filter(|_| matches!(Key::parse(&change.key), Ok(Key::Failed(..))));
-        failed.is_some_and(|entry| codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| !failed.healed))
+        failed.is_some_and(|entry| keys::Failed::read(&entry.value).is_ok_and(|failed| !failed.healed))
     })
 }

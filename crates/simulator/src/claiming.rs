@@ -4,9 +4,7 @@ use crate::agent::{Agent, Step};
 use crate::claim::{Held, Keeping, LEASE_SECONDS, Stage};
 use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::world::{REQUEST_MILLIS, World};
-use schema::codec;
-use schema::keys::Key;
-use schema::records::LiveClaim;
+use schema::keys::{self, Key};
 use schema::snapshot::KeySnapshot;
 use schema::store_marks::{Marks, store_seen, trust_keys};
 use schema::store_trust::{StoreTrust, assess};
@@ -181,7 +179,7 @@ impl Agent {
         }
         let ours = self.live_claim(world);
         let live = found.get(&Key::Live(self.state.host.clone())).cloned();
-        let holder: Option<LiveClaim> = live.as_ref().and_then(|e| codec::read(&e.value).ok());
+        let holder = live.as_ref().and_then(|e| keys::Live::read(&e.value).ok());
         let is_ours =
             holder.as_ref().is_some_and(|c| c.instance == ours.instance && c.machine_id == ours.machine_id);
         let Some(live) = live else {

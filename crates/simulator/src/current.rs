@@ -6,13 +6,12 @@ use schema::codec;
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::{Limit, LimitBy, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
-    FailedHost, FailureKind, HostClaims, HostProgress, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry,
-    TimeOfDay, Window,
+    FailedHost, FailureKind, HostClaims, HostProgress, RolloutRecord, RosterEntry, TimeOfDay, Window,
 };
 use schema::snapshot::Entry;
 use schema::time::EpochSeconds;
@@ -144,13 +143,13 @@ impl Current {
         let text = key.to_string();
         match key {
             Key::RolloutPolicy => {
-                let policy = codec::read::<RolloutPolicy>(&entry.value);
+                let policy = keys::RolloutPolicy::read(&entry.value);
                 let is_in_force = policy.is_ok_and(|policy| !policy.is_empty());
                 self.lacks_record = is_in_force && entry.create_revision <= order.revision;
             }
             Key::RolloutRecord(_) => {
                 let revisions = [entry.create_revision, entry.mod_revision];
-                self.record = codec::read(&entry.value).ok().map(|record| (record, revisions));
+                self.record = keys::RolloutRecord::read(&entry.value).ok().map(|record| (record, revisions));
             }
             Key::Halt(_) => self.is_halted = true,
             Key::Ended(_) => self.has_ended = true,
@@ -158,16 +157,17 @@ impl Current {
             Key::Soak(..) | Key::SoakTimer(..) => self.soaks.push((text, entry.mod_revision)),
             Key::Excused(_, host) => drop(self.excused.insert(host)),
             Key::Failed(_, host) => {
-                if let Ok(failed) = codec::read(&entry.value) {
+                if let Ok(failed) = keys::Failed::read(&entry.value) {
                     let (created_at, written_at) = (entry.create_revision, entry.mod_revision);
                     self.failures.insert(host, Failure { failed, created_at, written_at });
                 }
             }
             Key::Progress(_, host) => {
-                self.progress.extend(codec::read(&entry.value).ok().map(|progress| (host, progress)));
+                self.progress
+                    .extend(keys::Progress::read(&entry.value).ok().map(|progress| (host, progress)));
             }
             Key::Host(host) => {
-                let roster = codec::read(&entry.value).unwrap_or_default();
+                let roster = keys::Host::read(&entry.value).unwrap_or_default();
                 self.members.insert(host, Member { roster, joined_at: entry.create_revision });
             }
             Key::Live(host) => drop(self.live.insert(host)),
@@ -175,11 +175,11 @@ impl Current {
                 self.announced.extend(codec::read_version(&entry.value).ok().map(|version| (host, version)));
             }
             Key::Claimed(host) => {
-                let claims = codec::read(&entry.value).ok();
+                let claims = keys::Claimed::read(&entry.value).ok();
                 self.claimed.extend(claims.map(|claims| (host, (claims, entry.mod_revision))));
             }
             Key::Claim(limit, number) => {
-                let holder = codec::read::<LimitClaim>(&entry.value).ok().map(|claim| (number, claim.host));
+                let holder = keys::Claim::read(&entry.value).ok().map(|claim| (number, claim.host));
                 self.holders.entry(limit).or_default().extend(holder);
             }
             Key::Ticket(of, limit, place, host) if of == order => {

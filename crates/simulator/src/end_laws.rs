@@ -7,12 +7,10 @@ use crate::stage_laws::{has_version, record_of};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{
-    FailedHost, FailureKind, HostClaims, HostProgress, LiveClaim, OnHalt, ProgressState, RosterEntry,
-};
+use schema::records::{FailedHost, FailureKind, OnHalt, ProgressState};
 use schema::snapshot::Entry;
 use std::collections::BTreeSet;
 
@@ -78,7 +76,7 @@ impl EndLaws {
         let has_version = |host: &HostName| has_version(host, (order, &record.version), (store, machines));
         let members = store.list(&Prefix::Hosts).entries.into_iter().filter_map(|(key, entry)| {
             let is_member = |entry: &Entry| {
-                let roster = codec::read::<RosterEntry>(&entry.value);
+                let roster = keys::Host::read(&entry.value);
                 entry.create_revision < written_at
                     && roster.is_ok_and(|roster| roster.decommissioned.is_none())
             };
@@ -97,7 +95,7 @@ impl EndLaws {
         }
         for host in &members {
             let live = store.entry(&Key::Live(host.clone()).to_string());
-            let live = live.and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());
+            let live = live.and_then(|entry| keys::Live::read(&entry.value).ok());
             // The store does not know yet that a machine was installed again.
             let is_of = |machine: &&Machine| {
                 machine.host == *host
@@ -108,7 +106,7 @@ impl EndLaws {
             }
             let is_live = live.is_some();
             let claims = store.entry(&Key::Claimed(host.clone()).to_string());
-            let claims = claims.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+            let claims = claims.and_then(|entry| keys::Claimed::read(&entry.value).ok());
             let is_held = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
             let is_excused = store.entry(&Key::Excused(order, host.clone()).to_string()).is_some();
             if is_excused {
@@ -132,7 +130,7 @@ impl EndLaws {
             return broken("rollback", "hosts go back though the record does not say so");
         }
         let failed = store.list(&Prefix::FailedOf(order)).entries.into_values().filter(|entry| {
-            let failed = codec::read::<FailedHost>(&entry.value);
+            let failed = keys::Failed::read(&entry.value);
             let counts = |failed: FailedHost| !failed.healed && failed.kind != FailureKind::Lost;
             entry.create_revision > record.counted_from && failed.is_ok_and(counts)
         });
@@ -154,6 +152,6 @@ impl EndLaws {
 /// True if a host failed in a rollout and does not try again by itself.
 fn has_failed(host: &HostName, order: InstructionOrder, store: &Store) -> bool {
     let progress = store.entry(&Key::Progress(order, host.clone()).to_string());
-    let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
+    let progress = progress.and_then(|entry| keys::Progress::read(&entry.value).ok());
     progress.is_some_and(|progress| progress.state == ProgressState::GaveUp)
 }

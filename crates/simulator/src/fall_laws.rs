@@ -9,12 +9,11 @@ use crate::machine::Machine;
 use crate::stage_laws::record_of;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType, Version};
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, HostClaims, HostProgress, ProgressState, RosterEntry};
+use schema::records::ProgressState;
 use std::collections::BTreeMap;
 
 /// How long a host can be gone before whoever changes the rollout must know: what was read is written a minute later
@@ -79,14 +78,14 @@ impl FallLaws {
                 (Key::Ended(order), Some(_)) => self.check_alive(order, None, store, now)?,
                 (Key::Failed(order, host), value) => {
                     let is_failed =
-                        value.is_some_and(|value| codec::read::<FailedHost>(value).is_ok_and(|f| !f.healed));
+                        value.is_some_and(|value| keys::Failed::read(value).is_ok_and(|f| !f.healed));
                     if !is_failed {
                         check_healed((order, &host), writer, (store, machines))?;
                     }
                 }
                 (Key::Progress(order, host), Some(value)) => {
                     let Writer::Host(machine, intent) = writer else { continue };
-                    let Ok(progress) = codec::read::<HostProgress>(value) else { continue };
+                    let Ok(progress) = keys::Progress::read(value) else { continue };
                     self.proofs.remove(machine);
                     self.holds.got(*machine, &progress);
                     match progress.state {
@@ -110,7 +109,7 @@ impl FallLaws {
                     }
                 }
                 (Key::Claimed(host), value) => {
-                    let claims = value.and_then(|value| codec::read::<HostClaims>(value).ok());
+                    let claims = value.and_then(|value| keys::Claimed::read(value).ok());
                     let by = match writer {
                         Writer::Host(machine, intent) if intent.starts.is_none() => {
                             let found = &machines[*machine];
@@ -139,14 +138,14 @@ impl FallLaws {
         for (host, since) in self.vanished.iter().filter(|(_, since)| now - **since > KNOWN_WITHIN) {
             let entry = |key: Key| store.entry(&key.to_string());
             let progress = entry(Key::Progress(order, host.clone()));
-            let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
+            let progress = progress.and_then(|entry| keys::Progress::read(&entry.value).ok());
             let was_proven = progress.is_some_and(|progress| progress.state == ProgressState::Proven);
             let Some(roster) = entry(Key::Host(host.clone())).filter(|_| was_proven) else { continue };
             let is_late = roster.create_revision >= written_at;
-            let roster: RosterEntry = codec::read(&roster.value).unwrap_or_default();
+            let roster = keys::Host::read(&roster.value).unwrap_or_default();
             let is_later = stage.is_some_and(|stage| stage_number(&record, host, &roster) >= stage);
             let failed = entry(Key::Failed(order, host.clone()));
-            let failed = failed.is_some_and(|e| codec::read::<FailedHost>(&e.value).is_ok_and(|f| !f.healed));
+            let failed = failed.is_some_and(|e| keys::Failed::read(&e.value).is_ok_and(|f| !f.healed));
             let is_excused = entry(Key::Excused(order, host.clone())).is_some();
             if is_late || is_later || roster.decommissioned.is_some() || failed || is_excused {
                 continue;
@@ -203,7 +202,7 @@ impl FallLaws {
             return Ok(());
         }
         let failed = entry(Key::Failed(proof.order, machine.host.clone()));
-        let counts = failed.is_some_and(|e| codec::read::<FailedHost>(&e.value).is_ok_and(|f| !f.healed));
+        let counts = failed.is_some_and(|e| keys::Failed::read(&e.value).is_ok_and(|f| !f.healed));
         if counts {
             return Ok(());
         }
@@ -219,7 +218,7 @@ impl FallLaws {
         now: u64,
     ) -> Result<(), Violation> {
         let roster = store.entry(&Key::Host(host.clone()).to_string());
-        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
+        let roster = roster.and_then(|e| keys::Host::read(&e.value).ok()).unwrap_or_default();
         let mut ranges = vec![format!("{}host/{host}/", Prefix::Freezes)];
         ranges.extend(roster.role.map(|role| format!("{}role/{role}/", Prefix::Freezes)));
         ranges.extend(roster.group.map(|group| format!("{}group/{group}/", Prefix::Freezes)));

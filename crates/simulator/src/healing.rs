@@ -8,12 +8,11 @@ use crate::laws::Writer;
 use crate::scenario::Quality;
 use crate::violation::Violation;
 use planning::rollout::resolve;
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::limit::LimitBy;
 use schema::names::Version;
-use schema::records::{HostClaims, LimitRule, LimitSize, RolloutPolicy, RolloutRecord};
+use schema::records::{LimitRule, LimitSize, RolloutPolicy, RolloutRecord};
 use schema::time::Span;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,7 +76,7 @@ impl Fleet {
             record.refused.is_none() && record.windows.is_empty() && has_time && sizes.all(|max| *max > 0)
         };
         let record = self.world.store.entry(&Key::RolloutRecord(instruction.order).to_string());
-        let record = record.map(|entry| codec::read::<RolloutRecord>(&entry.value)).transpose().ok()?;
+        let record = record.map(|entry| keys::RolloutRecord::read(&entry.value)).transpose().ok()?;
         let next = resolve(&instruction, &found, self.world.wall());
         (record.is_none_or(|record| lets_all(&record)) && lets_all(&next)).then_some(instruction.version)
     }
@@ -126,7 +125,7 @@ impl Fleet {
             self.excuse(machine);
             let key = Key::Claimed(self.world.machines[machine].host.clone());
             let found = self.world.store.read(std::slice::from_ref(&key));
-            let claims = found.get(&key).and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+            let claims = found.get(&key).and_then(|entry| keys::Claimed::read(&entry.value).ok());
             if claims.is_some_and(|claims| claims.lost) {
                 self.release(machine);
             }

@@ -5,9 +5,9 @@ use crate::machine::Machine;
 use crate::store::Change;
 use crate::summary::Summary;
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, Version};
-use schema::records::{FailedHost, FailureKind, Halt, HostClaims, HostProgress, ProgressState};
+use schema::records::{FailureKind, ProgressState};
 use schema::snapshot::KeySnapshot;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +151,7 @@ impl Notes {
                 FleetFact::Proven(host, version)
             }
             (Key::Failed(_, host), Some(value)) => {
-                let failed: FailedHost = codec::read(value).ok()?;
+                let failed = keys::Failed::read(value).ok()?;
                 match failed.healed {
                     true => FleetFact::Healed(host),
                     false if is_new => FleetFact::Failed(host, failed.kind),
@@ -160,11 +160,11 @@ impl Notes {
             }
             (Key::Failed(_, host), None) => FleetFact::Healed(host),
             (Key::Progress(_, host), Some(value)) => {
-                let progress: HostProgress = codec::read(value).ok()?;
+                let progress = keys::Progress::read(value).ok()?;
                 (progress.state == ProgressState::GaveUp).then_some(FleetFact::GaveUp(host))?
             }
             (Key::Claimed(host), value) => {
-                let claims = value.and_then(|value| codec::read::<HostClaims>(value).ok());
+                let claims = value.and_then(|value| keys::Claimed::read(value).ok());
                 let holds = claims.as_ref().is_some_and(|claims| !claims.claims.is_empty());
                 let held = self.holders.contains(&host);
                 if holds {
@@ -186,7 +186,7 @@ impl Notes {
             (Key::Soak(_, stage), None) if !opens => FleetFact::SoakEnded(stage),
             (Key::StageOpened(_, stage), Some(_)) => FleetFact::StageOpened(stage),
             (Key::Halt(_), Some(value)) => {
-                FleetFact::Halted(codec::read::<Halt>(value).map_or_else(|_| String::new(), |halt| halt.why))
+                FleetFact::Halted(keys::Halt::read(value).map_or_else(|_| String::new(), |halt| halt.why))
             }
             (Key::Halt(_), None) => FleetFact::Resumed,
             (Key::Ended(order), Some(_)) => {

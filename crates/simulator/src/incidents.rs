@@ -11,17 +11,15 @@ use crate::violation::Violation;
 use crate::waiting_laws::AgentView;
 use crate::world::World;
 use planning::rollout::{HostResult, RECORD_RANGES, end_reads, governs, record_without, resolve, results};
-use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{EventId, HostName, Role, Token, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
-    Excuse, Freeze, HostClaims, LimitRule, LimitSize, OnHalt, RolloutPolicy, RolloutRecord, RosterEntry,
-    StoreIdentity,
+    Excuse, Freeze, LimitRule, LimitSize, OnHalt, RolloutPolicy, RosterEntry, StoreIdentity,
 };
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
@@ -293,7 +291,7 @@ impl Fleet {
         let Some(instruction) = Instruction::find(&found) else { return };
         let order = instruction.order;
         let found = self.world.store.list(&Prefix::Rollout(order));
-        let record = found.get(&Key::RolloutRecord(order)).and_then(|e| codec::read(&e.value).ok());
+        let record = found.value_of(keys::RolloutRecord(order));
         if let Some(record) = record.filter(|_| found.get(&Key::Halt(order)).is_some()) {
             let act = self.act("rollout resume");
             self.operate(rollout::resume(order, record, &found, &act));
@@ -304,8 +302,7 @@ impl Fleet {
     pub(crate) fn roll_back(&mut self) {
         let found = self.world.store.read_all(&[Key::Store, Key::CurrentVersion], &[Prefix::Rollouts]);
         let Some(instruction) = Instruction::find(&found) else { return };
-        let record = found.get(&Key::RolloutRecord(instruction.order));
-        let record = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok());
+        let record = found.value_of(keys::RolloutRecord(instruction.order));
         if let Some(good) = record.and_then(|record| record.good) {
             let act = self.act("rollout rollback");
             self.operate(operator::roll_back(&good, &found, &act));
@@ -326,7 +323,7 @@ impl Fleet {
     /// Returns the transaction that writes a policy; `None` if the store has no identity.
     pub(crate) fn policy_change(&mut self, policy: &RolloutPolicy) -> Option<Transaction> {
         let found = self.world.store.read(&[Key::Store, Key::RolloutPolicy]);
-        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok())?;
+        let identity = found.value_of(keys::Store)?;
         let act = self.act("policy set");
         Some(rollout::set_policy(policy, &identity, &found, &act))
     }
@@ -341,7 +338,7 @@ impl Fleet {
     /// Accepts the store with the lineage of most hosts, and the next epoch.
     pub(crate) fn accept(&mut self, version: &Version) {
         let found = self.world.store.read_all(&[Key::Store, Key::RolloutPolicy], &[Prefix::Freezes]);
-        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+        let identity = found.value_of(keys::Store);
         let Some(lineage) = self.lineage() else { return };
         let remembered = self.agents.iter().flatten().filter_map(|agent| agent.state.store.as_ref());
         let epoch = remembered.map(|store| store.epoch).chain(identity.map(|identity| identity.epoch)).max();
@@ -409,7 +406,7 @@ impl Fleet {
     /// Sends the transaction of a freeze of these hosts, for this time if it is given.
     pub(crate) fn write_freeze(&mut self, scope: &FreezeScope, lasts: Option<u64>) {
         let found = self.world.store.read(&[Key::Store]);
-        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+        let identity = found.value_of(keys::Store);
         let Some(identity) = identity else { return };
         let seconds = lasts.map(|millis| i64::try_from(millis / 1000).unwrap_or(1).max(2));
         let lease = seconds.map_or(0, |seconds| self.world.store.grant(seconds, self.world.now));
@@ -437,7 +434,7 @@ impl Fleet {
         let Some(Instruction { order, .. }) = Instruction::find(&found) else { return };
         let (keys, ranges) = end_reads(order);
         let found = self.world.store.read_all(&keys, &ranges);
-        let record = found.get(&Key::RolloutRecord(order)).and_then(|e| codec::read(&e.value).ok());
+        let record = found.value_of(keys::RolloutRecord(order));
         let Some(record) = record else { return };
         let is_proven = results(order, &record, &found).get(&host) == Some(&HostResult::Proven);
         if !is_proven && found.get(&Key::Excused(order, host.clone())).is_none() {
@@ -453,7 +450,7 @@ impl Fleet {
         let claimed = self.world.store.list(&Prefix::Claimed).entries;
         let holds = |machine: &Machine| {
             let entry = claimed.get(&Key::Claimed(machine.host.clone()).to_string());
-            let claims = entry.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+            let claims = entry.and_then(|entry| keys::Claimed::read(&entry.value).ok());
             claims.is_some_and(|claims| !claims.claims.is_empty())
         };
         let machines = self.world.machines.iter().enumerate().take(self.originals);

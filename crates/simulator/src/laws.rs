@@ -6,12 +6,10 @@ use crate::machine::{Machine, Truth};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use planning::host::HostState;
-use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType, Token, Version};
-use schema::records::{LiveClaim, RosterEntry};
 use schema::snapshot::Entry;
 use schema::steps::StepPhase;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +84,7 @@ impl Laws {
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
         let wanted = Instruction::find(&found).map(|instruction| instruction.version);
         let roster = store.entry(&Key::Host(machine.host.clone()).to_string());
-        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
+        let roster = roster.and_then(|e| keys::Host::read(&e.value).ok()).unwrap_or_default();
         // Written out, and not by the function that the start uses.
         let mut scopes =
             vec![FreezeScope::Fleet, FreezeScope::Pause, FreezeScope::Host(machine.host.clone())];
@@ -219,7 +217,7 @@ impl Laws {
         if writes(|key| matches!(key, Key::Store | Key::RolloutRecord(_))) {
             return Ok(());
         }
-        let claim = self.live.get(host).and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());
+        let claim = self.live.get(host).and_then(|entry| keys::Live::read(&entry.value).ok());
         match claim.map(|claim| claim.instance) {
             Some(holder) if holder == *instance => Ok(()),
             // A name that nobody holds is free.

@@ -6,12 +6,11 @@ use crate::machine::Machine;
 use crate::starting::{Earlier, Starting};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{HostClaims, LimitClaim, StoreIdentity};
+use schema::records::StoreIdentity;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time within which a host that goes on with its update has taken its claims again, in milliseconds.
@@ -130,14 +129,12 @@ impl LimitLaws {
 
     fn take(&mut self, key: &str, value: Option<&[u8]>, now: u64) {
         match Key::parse(key) {
-            Ok(Key::Claim(limit, number)) => {
-                match value.and_then(|value| codec::read::<LimitClaim>(value).ok()) {
-                    Some(claim) => drop(self.claims.insert((limit, number), claim.host)),
-                    None => drop(self.claims.remove(&(limit, number))),
-                }
-            }
+            Ok(Key::Claim(limit, number)) => match value.and_then(|value| keys::Claim::read(value).ok()) {
+                Some(claim) => drop(self.claims.insert((limit, number), claim.host)),
+                None => drop(self.claims.remove(&(limit, number))),
+            },
             Ok(Key::Claimed(host)) => {
-                if let Some(claims) = value.and_then(|value| codec::read::<HostClaims>(value).ok()) {
+                if let Some(claims) = value.and_then(|value| keys::Claimed::read(value).ok()) {
                     self.lost_after.insert(host, claims.lost_after.0.as_millis() as u64);
                 }
             }

@@ -16,10 +16,10 @@ use planning::rollout::{RECORD_RANGES, RolloutView, first_reads, resolve, second
 use schema::followed::FollowedKeys;
 use schema::freeze::FreezeScope;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{EventId, Token, Version};
 use schema::order::InstructionOrder;
-use schema::records::{Freeze, StoreIdentity};
+use schema::records::Freeze;
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Now};
 use schema::transaction::Transaction;
@@ -256,7 +256,7 @@ impl Model {
             Move::Freeze => {
                 self.may_freeze = false;
                 let found = self.store.read(&[Key::Store]);
-                let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+                let identity = found.value_of(keys::Store);
                 let (Some(identity), Ok(token)) = (identity, Token::new("f")) else { return Ok((0, false)) };
                 let freeze =
                     Freeze { by: "ann".into(), reason: String::new(), at: EpochSeconds(0), until: None };

@@ -1,9 +1,9 @@
 //! Small changes of transactions and of what is read, of which planted bugs consist.
 
 use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::plan::{Action, Effect};
-use schema::records::{HostClaims, HostProgress, ProgressState};
+use schema::records::ProgressState;
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::transaction::{Compare, Operation, Transaction};
@@ -19,7 +19,7 @@ pub(crate) fn change(found: &mut KeySnapshot, range: &Prefix, new: impl Fn(&[u8]
 }
 
 pub(crate) fn forget_keep_failed(claims: &[u8]) -> Option<String> {
-    let mut claims = codec::read::<HostClaims>(claims).ok()?;
+    let mut claims = keys::Claimed::read(claims).ok()?;
     claims.claims.iter_mut().for_each(|claim| claim.keep_failed = false);
     Some(codec::write(&claims))
 }
@@ -36,7 +36,7 @@ pub(crate) fn without_lease(transaction: &mut Transaction, is: fn(&Key) -> bool)
 }
 
 pub(crate) fn says_started(progress: &[u8]) -> bool {
-    codec::read::<HostProgress>(progress).is_ok_and(|progress| progress.state == ProgressState::Started)
+    keys::Progress::read(progress).is_ok_and(|progress| progress.state == ProgressState::Started)
 }
 
 /// True for the transaction by which hosts halt a rollout and go back.

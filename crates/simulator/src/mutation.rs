@@ -6,7 +6,7 @@ use crate::mutating::{
 };
 use planning::host::HostState;
 use schema::codec;
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{self, Key, Prefix, StatusState};
 use schema::limit::CLAIM_NUMBERS;
 use schema::names::StatusType;
 use schema::plan::{Action, Effect, Plan};
@@ -251,7 +251,7 @@ impl Mutation {
         in_transaction("every rollback goes back to a version that worked", |t| {
             for operation in &mut t.operations {
                 if let Operation::Put { key: Key::RolloutRecord(_), value, .. } = operation
-                    && let Ok(record) = codec::read::<RolloutRecord>(value)
+                    && let Ok(record) = keys::RolloutRecord::read(value)
                     && record.rollback
                 {
                     let good = Some(record.version.clone());
@@ -261,13 +261,13 @@ impl Mutation {
         }),
         in_read("a percentage counts decommissioned hosts", |found| {
             change(found, &Prefix::Hosts, |value| {
-                let roster = codec::read::<RosterEntry>(value).ok()?;
+                let roster = keys::Host::read(value).ok()?;
                 Some(codec::write(&RosterEntry { decommissioned: None, ..roster }))
             });
         }),
         in_read("the share of a stage is doubled", |found| {
             change(found, &Prefix::Rollouts, |value| {
-                let mut record = codec::read::<RolloutRecord>(value).ok()?;
+                let mut record = keys::RolloutRecord::read(value).ok()?;
                 for stage in &mut record.stages {
                     stage.rule.share = stage.rule.share.map(|share| share * 2);
                 }
@@ -276,7 +276,7 @@ impl Mutation {
         }),
         in_read("a host that vanishes after its proof has the version", |found| {
             change(found, &Prefix::Progress, |value| {
-                let progress = codec::read::<HostProgress>(value).ok()?;
+                let progress = keys::Progress::read(value).ok()?;
                 Some(codec::write(&HostProgress { agent: false, ..progress }))
             });
         }),
@@ -302,7 +302,7 @@ impl Mutation {
         },
         in_read("a host keeps its claims for no time after its proof", |found| {
             change(found, &Prefix::Rollouts, |value| {
-                let record = codec::read::<RolloutRecord>(value).ok()?;
+                let record = keys::RolloutRecord::read(value).ok()?;
                 Some(codec::write(&RolloutRecord { hold: None, ..record }))
             });
         }),

@@ -4,11 +4,11 @@ use crate::fleet::Fleet;
 use planning::rollout::record_with;
 use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::limit::LimitBy;
 use schema::names::{HostName, Version};
 use schema::records::{
-    LimitOption, LimitRule, LimitSize, RolloutOptions, RolloutPolicy, RolloutRecord, RosterEntry, Window,
+    LimitOption, LimitRule, LimitSize, RolloutOptions, RolloutPolicy, RosterEntry, Window,
 };
 use schema::time::Span;
 use schema::transaction::Transaction;
@@ -62,7 +62,7 @@ impl Fleet {
         let Some(Instruction { order, .. }) = Instruction::find(&found) else { return };
         let found = self.world.store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutRecord(order)]);
         let record = found.get(&Key::RolloutRecord(order));
-        let Some(record) = record.and_then(|e| codec::read::<RolloutRecord>(&e.value).ok()) else { return };
+        let Some(record) = record.and_then(|e| keys::RolloutRecord::read(&e.value).ok()) else { return };
         let max = LimitSize::Hosts(rng.u32(0..5));
         let limits =
             record.limits.first().map(|limit| LimitOption { by: limit.by.clone(), value: None, max });
@@ -97,7 +97,7 @@ impl Fleet {
     /// Puts a host into another rack.
     pub(crate) fn move_to_rack(&mut self, host: &HostName, rack: u32) {
         let entry = self.world.store.entry(&Key::Host(host.clone()).to_string());
-        let Some(entry) = entry.and_then(|e| codec::read::<RosterEntry>(&e.value).ok()) else { return };
+        let Some(entry) = entry.and_then(|e| keys::Host::read(&e.value).ok()) else { return };
         if entry.decommissioned.is_some() {
             return;
         }

@@ -5,8 +5,7 @@
 use crate::laws::Writer;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::StageName;
 use schema::order::InstructionOrder;
@@ -21,8 +20,7 @@ pub(crate) fn check_records(changes: &[Change], writer: &Writer, store: &Store) 
         let (Ok(Key::RolloutRecord(order)), Some(entry)) = (Key::parse(&change.key), &change.entry) else {
             continue;
         };
-        let record =
-            codec::read::<RolloutRecord>(&entry.value).ok().filter(|record| record.refused.is_none());
+        let record = keys::RolloutRecord::read(&entry.value).ok().filter(|record| record.refused.is_none());
         if let Some(record) = record.filter(|_| entry.create_revision == entry.mod_revision) {
             check_good(order, &record, store)?;
             check(&record, entry.mod_revision, store)?;
@@ -35,12 +33,14 @@ pub(crate) fn check_records(changes: &[Change], writer: &Writer, store: &Store) 
 /// would have gone back. A rollback goes back to its own version, if that ever ended a rollout.
 fn check_good(order: InstructionOrder, record: &RolloutRecord, store: &Store) -> Result<(), Violation> {
     let since = store.entry(&Key::RolloutPolicy.to_string());
-    let since = since.and_then(|entry| codec::read::<RolloutPolicy>(&entry.value).ok());
+    let since = since.and_then(|entry| keys::RolloutPolicy::read(&entry.value).ok());
     let Some(since) = since.map(|policy| policy.since) else { return Ok(()) };
     let has_ended = |of: InstructionOrder| store.entry(&Key::Ended(of).to_string()).is_some();
     let mut records: Vec<(InstructionOrder, RolloutRecord)> = Vec::new();
     for (key, entry) in store.list(&Prefix::Rollouts).entries {
-        if let (Ok(Key::RolloutRecord(of)), Ok(record)) = (Key::parse(&key), codec::read(&entry.value)) {
+        if let (Ok(Key::RolloutRecord(of)), Ok(record)) =
+            (Key::parse(&key), keys::RolloutRecord::read(&entry.value))
+        {
             records.push((of, record));
         }
     }
@@ -60,7 +60,7 @@ fn check_good(order: InstructionOrder, record: &RolloutRecord, store: &Store) ->
 
 fn check(record: &RolloutRecord, revision: i64, store: &Store) -> Result<(), Violation> {
     let Some(policy) = store.entry(&Key::RolloutPolicy.to_string()) else { return Ok(()) };
-    let Ok(policy) = codec::read::<RolloutPolicy>(&policy.value) else { return Ok(()) };
+    let Ok(policy) = keys::RolloutPolicy::read(&policy.value) else { return Ok(()) };
     let policy = with_options(policy, store);
     let found = store.list(&Prefix::Hosts);
     // The record does not compare the roster, so it may be older by a moment.
@@ -68,7 +68,7 @@ fn check(record: &RolloutRecord, revision: i64, store: &Store) -> Result<(), Vio
     if found.entries.values().any(changed) {
         return Ok(());
     }
-    let roster = found.entries.values().filter_map(|entry| codec::read::<RosterEntry>(&entry.value).ok());
+    let roster = found.entries.values().filter_map(|entry| keys::Host::read(&entry.value).ok());
     let roster: Vec<RosterEntry> = roster.filter(|entry| entry.decommissioned.is_none()).collect();
     let wanted: Vec<Option<u32>> = policy.stages.iter().map(|stage| stage.share).collect();
     let has: Vec<Option<u32>> = record.stages.iter().map(|stage| stage.rule.share).collect();

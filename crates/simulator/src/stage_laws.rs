@@ -6,12 +6,10 @@ use crate::machine::Machine;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{
-    FailedHost, HostClaims, HostProgress, LiveClaim, ProgressState, RolloutRecord, RosterEntry,
-};
+use schema::records::{HostClaims, ProgressState, RolloutRecord};
 use schema::time::Span;
 use std::collections::BTreeMap;
 
@@ -36,7 +34,7 @@ pub(crate) fn is_closed(store: &Store, machine: &Machine, order: InstructionOrde
     let has = |key: Key| store.entry(&key.to_string()).is_some();
     let Some((record, _)) = record_of(store, order) else { return false };
     let roster = store.entry(&Key::Host(host.clone()).to_string());
-    let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
+    let roster = roster.and_then(|entry| keys::Host::read(&entry.value).ok()).unwrap_or_default();
     let stage = stage_number(&record, host, &roster);
     let wall = 1_700_000_000 + i64::try_from(now / 1_000).unwrap_or(0);
     let is_in_window = [wall, wall - START_LASTS].iter().any(|at| is_in_window(&record, *at));
@@ -53,7 +51,7 @@ fn is_left_over(store: &Store, machine: &Machine) -> bool {
         |key: &String| matches!(Key::parse(key), Ok(Key::RunningVersion(_, host)) if host == machine.host);
     let is_listed = store.list(&Prefix::RunningVersions).entries.keys().any(is_own);
     let claimed = store.entry(&Key::Claimed(machine.host.clone()).to_string());
-    let claimed = claimed.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+    let claimed = claimed.and_then(|entry| keys::Claimed::read(&entry.value).ok());
     let is_of_other = |held: &HostClaims| Some(&held.instance) != machine.disk.instance.as_ref();
     !is_listed && claimed.is_some_and(|held| !held.claims.is_empty() && is_of_other(&held))
 }
@@ -61,7 +59,7 @@ fn is_left_over(store: &Store, machine: &Machine) -> bool {
 /// Returns the record of a rollout, and the revision at which it was written.
 pub(crate) fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i64)> {
     let entry = store.entry(&Key::RolloutRecord(order).to_string())?;
-    Some((codec::read(&entry.value).ok()?, entry.create_revision))
+    Some((keys::RolloutRecord::read(&entry.value).ok()?, entry.create_revision))
 }
 
 impl StageLaws {
@@ -138,7 +136,7 @@ fn check_members(
     let mut members = 0;
     let mut proven = 0;
     for (key, entry) in store.list(&Prefix::Hosts).entries {
-        let roster: RosterEntry = codec::read(&entry.value).unwrap_or_default();
+        let roster = keys::Host::read(&entry.value).unwrap_or_default();
         let Ok(Key::Host(host)) = Key::parse(&key) else { continue };
         let stage = stage_number(&record, &host, &roster);
         if stage > before || roster.decommissioned.is_some() {
@@ -173,7 +171,7 @@ fn is_known_as_proven(
     let entry = |key: Key| store.entry(&key.to_string()).map(|entry| entry.value);
     let announced = entry(Key::Announced(host.clone())).and_then(|value| codec::read_version(&value).ok());
     let progress = entry(Key::Progress(order, host.clone()));
-    let progress = progress.and_then(|value| codec::read::<HostProgress>(&value).ok());
+    let progress = progress.and_then(|value| keys::Progress::read(&value).ok());
     let is_live = entry(Key::Live(host.clone())).is_some();
     announced.as_ref() == Some(version)
         || !is_live && progress.is_some_and(|progress| progress.state == ProgressState::Proven)
@@ -187,7 +185,7 @@ pub(crate) fn has_version(
     (store, machines): (&Store, &[Machine]),
 ) -> bool {
     let live = store.entry(&Key::Live(host.clone()).to_string());
-    let live = live.and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());
+    let live = live.and_then(|entry| keys::Live::read(&entry.value).ok());
     let is_of = |machine: &Machine| {
         machine.host == *host && machine.disk.instance == live.as_ref().map(|live| live.instance.clone())
     };
@@ -195,7 +193,7 @@ pub(crate) fn has_version(
     // this rollout has no progress in it, but it is listed until its lease ends.
     let is_live = live.is_some() && machines.iter().any(is_of);
     let progress = store.entry(&Key::Progress(order, host.clone()).to_string());
-    let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
+    let progress = progress.and_then(|entry| keys::Progress::read(&entry.value).ok());
     let announced = store.entry(&Key::Announced(host.clone()).to_string());
     let announced = announced.and_then(|entry| codec::read_version(&entry.value).ok());
     let was_proven = announced.as_ref() == Some(version)
@@ -207,12 +205,11 @@ pub(crate) fn has_version(
 /// True if a host failed, or does not run and never started. Nobody waits for it then.
 fn has_failed_or_is_absent(host: &HostName, order: InstructionOrder, store: &Store) -> bool {
     let entry = |key: Key| store.entry(&key.to_string()).map(|entry| entry.value);
-    let failed =
-        entry(Key::Failed(order, host.clone())).and_then(|value| codec::read::<FailedHost>(&value).ok());
+    let failed = entry(Key::Failed(order, host.clone())).and_then(|value| keys::Failed::read(&value).ok());
     let progress = entry(Key::Progress(order, host.clone()));
-    let progress = progress.and_then(|value| codec::read::<HostProgress>(&value).ok());
+    let progress = progress.and_then(|value| keys::Progress::read(&value).ok());
     let gave_up = progress.is_some_and(|progress| progress.state == ProgressState::GaveUp);
-    let claims = entry(Key::Claimed(host.clone())).and_then(|value| codec::read::<HostClaims>(&value).ok());
+    let claims = entry(Key::Claimed(host.clone())).and_then(|value| keys::Claimed::read(&value).ok());
     let is_held = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
     let is_live = entry(Key::Live(host.clone())).is_some();
     failed.is_some_and(|failed| !failed.healed) || gave_up || !is_live && !is_held

@@ -4,13 +4,11 @@ use crate::budget_laws::{BudgetLaws, StartUnderBudget};
 use crate::machine::Machine;
 use crate::stage_laws::{is_closed, record_of};
 use crate::store::Store;
-use schema::codec;
 use schema::instruction::{Epoch, Instruction};
-use schema::keys::{Key, StatusState};
+use schema::keys::{self, Key, StatusState};
 use schema::limit::Limit;
 use schema::names::{HostName, StatusType};
 use schema::order::InstructionOrder;
-use schema::records::{RolloutPolicy, RosterEntry};
 use std::collections::BTreeSet;
 
 /// The state of the store when a start reaches it.
@@ -57,12 +55,11 @@ impl Starting {
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
         let Instruction { order, .. } = instruction?;
         let is_closed = is_closed(store, machine, order, now);
-        let roster = found.get(&Key::Host(host.clone()));
-        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
+        let roster = found.value_of(keys::Host(host.clone())).unwrap_or_default();
         let record = record_of(store, order).map(|(record, _)| record);
         let policy = found.get(&Key::RolloutPolicy);
         let governs = policy.is_some_and(|entry| {
-            let policy = codec::read::<RolloutPolicy>(&entry.value);
+            let policy = keys::RolloutPolicy::read(&entry.value);
             entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.is_empty())
         });
         let is_forbidden = record.as_ref().map_or(governs, |record| record.refused.is_some());

@@ -12,10 +12,9 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use etcd_session::{EndpointSource, Secret, SessionConfig};
 use planning::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, Role, Version};
-use schema::records::LiveClaim;
-use schema::{codec, server_version};
+use schema::server_version;
 use serde_json::json;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -193,7 +192,7 @@ async fn inspect_store(
     let version = store.session.server_version(store.deadline).await.ok();
     version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
     if let Some(entry) = snapshot.get(&keys[1]) {
-        let claim: LiveClaim = codec::read(&entry.value)
+        let claim = keys::Live::read(&entry.value)
             .map_err(|error| Failure::cannot_tell(format!("the claim of the name {host}: {error}")))?;
         // The agent does the same: its machine id is `unknown` if the file does not exist.
         let own = local::read(&settings.machine_id_file).ok().flatten().unwrap_or_default();
@@ -209,7 +208,7 @@ async fn inspect_store(
             "the agent will be the store's root; `orchestrate enroll` makes a user with what it needs",
         );
     }
-    let desired = snapshot.get(&Key::CurrentVersion).map(|entry| codec::read_version(&entry.value));
+    let desired = snapshot.read(keys::CurrentVersion);
     Ok(Some(StoreInspection { revision: snapshot.revision, desired }))
 }
 

@@ -7,11 +7,9 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use planning::fleet::views::ClaimView;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
-use schema::records::LimitClaim;
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::release_claims;
@@ -56,7 +54,7 @@ async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Vec<(L
     let found = store.session.read_all(&keys, &[Prefix::Claims], None, store.deadline).await?;
     let held = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
         Ok(Key::Claim(limit, number)) => {
-            let claim = codec::read::<LimitClaim>(&entry.value).ok()?;
+            let claim = keys::Claim::read(&entry.value).ok()?;
             (claim.host == *host).then_some((limit, number))
         }
         _ => None,

@@ -12,9 +12,9 @@ use etcd_session::StoreError;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Version};
-use schema::records::{Driver, LiveClaim, RosterEntry, StoreIdentity};
+use schema::records::Driver;
 use schema::snapshot::KeySnapshot;
 use serde_json::json;
 
@@ -234,7 +234,7 @@ impl Verb for PendingUpdate {
 
 /// True if freezes or a rollout policy may stand in the store.
 pub(super) fn has_brakes(snapshot: &KeySnapshot) -> bool {
-    let identity = snapshot.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+    let identity = snapshot.value_of(keys::Store);
     identity.is_some_and(|identity| identity.has_brakes)
 }
 
@@ -242,8 +242,7 @@ pub(super) fn has_brakes(snapshot: &KeySnapshot) -> bool {
 /// fleet.
 fn frozen_by(host: Option<&HostName>, snapshot: &KeySnapshot) -> Option<FrozenBy> {
     let scopes = host.map_or(vec![FreezeScope::Fleet, FreezeScope::Pause], |host| {
-        let roster = snapshot.get(&Key::Host(host.clone()));
-        let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
+        let roster = snapshot.value_of(keys::Host(host.clone())).unwrap_or_default();
         FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref())
     });
     FrozenBy::all(snapshot).find(|frozen| scopes.contains(&frozen.scope))
@@ -254,7 +253,7 @@ fn frozen_by(host: Option<&HostName>, snapshot: &KeySnapshot) -> Option<FrozenBy
 pub(super) fn driver(snapshot: &KeySnapshot, live: &Key) -> Option<Driver> {
     let entry = snapshot.get(live)?;
     // A claim that cannot be read was written by a newer agent: assume that the agent drives.
-    Some(codec::read::<LiveClaim>(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
+    Some(keys::Live::read(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
 }
 
 /// Returns the failure of a verb that is refused because the agent does the same work by itself.

@@ -22,10 +22,9 @@ use etcd_session::{Counted, KeyList, StoreError};
 use planning::fleet::views::{FailedCheck, FailureGroups, FailuresView, FoundFailure, known_types};
 use planning::fleet::{FailedService, NewestBundles, UploadedBundle};
 use planning::text::clean;
-use schema::codec;
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType};
-use schema::records::{RosterEntry, StatusRecord};
+use schema::records::StatusRecord;
 use serde_json::json;
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -308,7 +307,7 @@ impl Reader<'_> {
         let snapshot =
             self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
         let is_out = |key: &Key| {
-            let entry = snapshot.get(key).and_then(|e| codec::read::<RosterEntry>(&e.value).ok());
+            let entry = snapshot.get(key).and_then(|e| keys::Host::read(&e.value).ok());
             entry.is_some_and(|entry| entry.decommissioned.is_some())
         };
         Ok(named.into_iter().filter(|(_, key)| !is_out(key)).map(|(host, _)| host).collect())

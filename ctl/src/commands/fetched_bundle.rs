@@ -10,8 +10,7 @@ use archive::objects::{ObjectName, ObjectStore, ObjectsUrl};
 use clap::Args;
 use etcd_session::StoreError;
 use planning::fleet::{NewestBundles, UploadedBundle};
-use schema::codec;
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{Fingerprint, HostName, StatusType};
 use schema::records::{Report, StatusRecord};
 use schema::verdict::HostVerdict;
@@ -44,7 +43,7 @@ impl ReportedFailure {
         let Some(entry) = found.get(&own) else {
             return Err(Failure::no(format!("host {host} has not reported")));
         };
-        let report: Report = codec::read(&entry.value)
+        let report = keys::Report::read(&entry.value)
             .map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
         let records = failed.iter().filter_map(|key| StatusRecord::read(&found.get(key)?.value).ok());
         let causes = records.filter_map(|record| Some(record.cause?.fingerprint)).collect();
@@ -77,7 +76,7 @@ impl ReportedFailure {
         // A report that cannot be read vouches for nothing.
         let others = all.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
             Ok(Key::Report(host)) => {
-                let link = codec::read::<Report>(&entry.value).ok()?.bundle?;
+                let link = keys::Report::read(&entry.value).ok()?.bundle?;
                 Some(UploadedBundle { host, link })
             }
             _ => None,

@@ -12,12 +12,11 @@ use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use planning::fleet::views::FreezeView;
 use planning::rollout::hosts_of;
-use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Role, Token};
-use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, RosterEntry, STORE_FORMAT};
+use schema::records::{Freeze as FreezeRecord, RosterEntry, STORE_FORMAT};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, parse_duration};
 use schema::writes::operator;
@@ -232,7 +231,7 @@ pub(super) async fn add(
 /// refuses the store and starts nothing at all, which nobody expects of a freeze.
 pub(super) fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
     let is_older =
-        |value: &[u8]| codec::read::<LiveClaim>(value).is_ok_and(|claim| claim.store_format < STORE_FORMAT);
+        |value: &[u8]| keys::Live::read(value).is_ok_and(|claim| claim.store_format < STORE_FORMAT);
     let older: Vec<HostName> = found
         .entries
         .iter()
@@ -299,7 +298,7 @@ impl Verb for Unfreeze {
 async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
     let found = store.session.read_all(&[Key::Store], &[Prefix::Claims], None, store.deadline).await?;
     let stale = found.entries.values().filter(|entry| operator::is_stale(entry, &found));
-    let stale = stale.filter(|entry| codec::read::<LimitClaim>(&entry.value).is_ok()).count();
+    let stale = stale.filter(|entry| keys::Claim::read(&entry.value).is_ok()).count();
     if stale == 0 {
         return Ok(());
     }

@@ -11,8 +11,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use etcd_session::StoreError;
 use planning::fleet::views::{HostOrder, HostsView};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Role};
 use schema::records::RosterEntry;
 use schema::snapshot::KeySnapshot;
@@ -131,9 +130,9 @@ impl RosterPatch {
 /// Returns the roster entry of a host. An unreadable entry is a failure, so that it is not
 /// overwritten.
 fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntry>, Failure> {
-    let Some(entry) = snapshot.get(&Key::Host(host.clone())) else { return Ok(None) };
-    codec::read(&entry.value)
-        .map(Some)
+    snapshot
+        .read(keys::Host(host.clone()))
+        .transpose()
         .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
 }
 

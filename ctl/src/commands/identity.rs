@@ -3,10 +3,9 @@
 use super::context::Store;
 use crate::exit::Failure;
 use etcd_session::random_token;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::Token;
-use schema::records::{Report, ReportedStore, StoreIdentity};
+use schema::records::{ReportedStore, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeSet;
 
@@ -34,7 +33,7 @@ pub(super) fn is_new(found: &KeySnapshot) -> bool {
 /// Returns the stores that the hosts know.
 pub(super) fn reported(found: &KeySnapshot) -> Vec<ReportedStore> {
     let reports = found.entries.iter().filter(|(key, _)| matches!(Key::parse(key), Ok(Key::Report(_))));
-    reports.filter_map(|(_, entry)| codec::read::<Report>(&entry.value).ok()?.store).collect()
+    reports.filter_map(|(_, entry)| keys::Report::read(&entry.value).ok()?.store).collect()
 }
 
 /// Returns the lineage that the hosts know; `None` if they know none.

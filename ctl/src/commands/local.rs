@@ -9,11 +9,10 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
 use planning::fleet::views::known_types;
-use schema::codec;
 use schema::health::CheckStatus;
-use schema::keys::{Key, StatusState};
+use schema::keys::{self, Key, StatusState};
 use schema::names::{HostName, StatusType};
-use schema::records::{FailingCheck, Report, StatusRecord};
+use schema::records::{FailingCheck, StatusRecord};
 use schema::snapshot::KeySnapshot;
 use serde_json::json;
 use std::io;
@@ -139,8 +138,7 @@ fn failing(snapshot: &KeySnapshot, host: &HostName) -> Vec<(String, String)> {
         };
         found.push((kind.to_string(), detail));
     }
-    let report = snapshot.get(&Key::Report(host.clone()));
-    let report: Option<Report> = report.and_then(|entry| codec::read(&entry.value).ok());
+    let report = snapshot.value_of(keys::Report(host.clone()));
     let counts = |check: &FailingCheck| {
         check.status == CheckStatus::Critical || ["puppet", "validation"].contains(&check.check.as_str())
     };

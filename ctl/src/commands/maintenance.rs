@@ -10,8 +10,7 @@ use anyhow::anyhow;
 use catalog::View;
 use clap::Args;
 use planning::fleet::{Remaining, remaining};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
@@ -152,7 +151,7 @@ async fn set(
         let Target { host, service, warning } =
             Target::find(options, verb, own.as_ref(), (&catalog, &found))?;
         let key = Key::Maintenance(host.clone());
-        let mut marks: Maintenance = match found.get(&key).map(|entry| codec::read(&entry.value)) {
+        let mut marks = match found.read(keys::Maintenance(host.clone())) {
             Some(Err(error)) => return Err(Failure::cannot_tell(format!("{key}: {error}"))),
             Some(Ok(marks)) => marks,
             None => Maintenance::default(),
@@ -264,7 +263,7 @@ fn is_known(host: &HostName, found: &KeySnapshot) -> bool {
 
 fn is_marked(found: &KeySnapshot, host: &HostName, service: &ServiceName) -> bool {
     let entry = found.get(&Key::Maintenance(host.clone()));
-    let marks = entry.and_then(|entry| codec::read::<Maintenance>(&entry.value).ok());
+    let marks = entry.and_then(|entry| keys::Maintenance::read(&entry.value).ok());
     marks.is_some_and(|marks| marks.services.contains_key(service))
 }
 

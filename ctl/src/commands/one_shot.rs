@@ -30,9 +30,9 @@ use etcd_session::StoreError;
 use planning::fleet::views::known_types;
 use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix, StatusState};
+use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
-use schema::records::{Driver, FailedHost, FailureKind, RolloutRecord, StatusRecord, StoreIdentity};
+use schema::records::{Driver, FailedHost, FailureKind, StatusRecord};
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Operation;
 use schema::writes::claims::FoundClaims;
@@ -403,7 +403,7 @@ async fn write_listing(
     if known.joins {
         register(&mut transaction, host, now());
     }
-    let desired = snapshot.get(&Key::CurrentVersion).and_then(|e| codec::read_version(&e.value).ok());
+    let desired = snapshot.value_of(keys::CurrentVersion);
     // The version for which the claims were taken is the end of that update, also if another one is desired
     // by now.
     let claims = FoundClaims::read(host, &snapshot).claims.filter(|claims| !claims.claims.is_empty());
@@ -414,7 +414,7 @@ async fn write_listing(
     if let Some(claims) = claims {
         let record = Key::RolloutRecord(claims.rollout);
         let found = session.read_keys(std::slice::from_ref(&record), *deadline).await?;
-        let record = found.get(&record).and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
+        let record = found.get(&record).and_then(|e| keys::RolloutRecord::read(&e.value).ok());
         if desired.as_ref() == Some(running) || record.is_some_and(|record| record.version == *running) {
             shot.release(&mut transaction, (None, now()), &snapshot);
         }
@@ -429,7 +429,7 @@ async fn write_listing(
 /// Returns the deletion of the failure of a host in the present rollout. A store that never had a policy has
 /// none, and the user may have no right to delete it there.
 fn heal(host: &HostName, snapshot: &KeySnapshot) -> Option<Operation> {
-    let identity = StoreIdentity::read(&snapshot.get(&Key::Store)?.value).ok()?;
+    let identity = snapshot.value_of(keys::Store)?;
     let instruction = Instruction::find(snapshot).filter(|_| identity.has_brakes)?;
     Some(Operation::Delete(Key::Failed(instruction.order, host.clone())))
 }

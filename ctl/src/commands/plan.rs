@@ -18,7 +18,7 @@ use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::{Epoch, Instruction};
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, StepName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{RolloutPolicy, RolloutRecord, Trigger};
@@ -91,7 +91,7 @@ impl Verb for Plan {
         let mut policy = self.policy.as_deref().map(read_file).transpose()?;
         let rollout = self.rollout.read()?;
         let found = read(store).await?;
-        let stored = found.get(&Key::RolloutPolicy).and_then(|e| codec::read::<RolloutPolicy>(&e.value).ok());
+        let stored = found.value_of(keys::RolloutPolicy);
         if let (Some(policy), Some(stored)) = (&mut policy, &stored) {
             // Which versions worked is known as before.
             policy.since = stored.since;
@@ -104,7 +104,7 @@ impl Verb for Plan {
         }
         let durations = Durations::of_reports(&roster, &durations, &found);
         check_steps(&self.durations, &durations)?;
-        let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
+        let from = found.value_of(keys::CurrentVersion);
         let trigger = Trigger {
             at: now(),
             by: String::new(),
@@ -120,7 +120,7 @@ impl Verb for Plan {
         }
         let held = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
         let freezes = FrozenBy::all(&found).filter(held).map(FreezeView).collect();
-        let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
+        let policy = found.read(keys::RolloutPolicy);
         let failing: BTreeSet<HostName> = failing.into_iter().collect();
         let input = ForecastInput {
             order: instruction.order,

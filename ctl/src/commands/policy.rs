@@ -9,8 +9,7 @@ use crate::output::{self, Output};
 use anyhow::Context;
 use clap::Args;
 use planning::rollout::{REST, read_policy};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::LimitBy;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
@@ -71,7 +70,7 @@ impl Verb for Show {
         let Some(entry) = found.get(&Key::RolloutPolicy) else {
             return Err(Failure::no("there is no rollout policy; every host updates as soon as it can"));
         };
-        let policy: RolloutPolicy = codec::read(&entry.value)
+        let policy = keys::RolloutPolicy::read(&entry.value)
             .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutPolicy)))?;
         let mut json = json_of(&policy);
         json["revision"] = json!(entry.mod_revision);

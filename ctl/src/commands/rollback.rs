@@ -9,11 +9,10 @@ use crate::local::LocalState;
 use crate::output::{self, Output};
 use clap::Args;
 use planning::rollout::{PastOutcome, RolloutHistory, good_version};
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::Version;
-use schema::records::{RolloutRecord, Trigger};
+use schema::records::Trigger;
 use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
 use serde_json::json;
@@ -98,7 +97,7 @@ fn version_before(version: &Version, found: &KeySnapshot) -> Option<Version> {
 /// one that the record would have.
 fn good_of(instruction: &Instruction, found: &KeySnapshot) -> Option<Version> {
     match found.get(&Key::RolloutRecord(instruction.order)) {
-        Some(record) => codec::read::<RolloutRecord>(&record.value).ok()?.good,
+        Some(record) => keys::RolloutRecord::read(&record.value).ok()?.good,
         None => good_version(instruction, found),
     }
 }

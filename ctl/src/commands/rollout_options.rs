@@ -9,8 +9,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use planning::rollout::{PresentRollout, hosts_of, record_with, unusable, with_options};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::records::{LimitOption, LimitSize, OnHalt, RolloutOptions, RolloutPolicy, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::time::{Span, parse_duration};
@@ -82,7 +81,7 @@ pub(super) async fn check_options(options: &RolloutOptions, store: &Store<'_>) -
     }
     let keys = [Key::RolloutPolicy];
     let found = store.session.read_all(&keys, &[Prefix::Hosts], None, store.deadline).await?;
-    let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
+    let policy = found.read(keys::RolloutPolicy);
     let policy = policy.transpose().map_err(|error| {
         Failure::cannot_tell(format!("{}: {error}; nothing was changed", Key::RolloutPolicy))
     })?;

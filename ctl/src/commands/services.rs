@@ -18,11 +18,10 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
 use planning::fleet::views::{ServiceView, ServicesView};
-use schema::codec;
 use schema::health::Level;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, ServiceName};
-use schema::records::{DropStaleRequest, Maintenance, ServiceRecord, published_interfaces};
+use schema::records::{ServiceRecord, published_interfaces};
 use schema::snapshot::KeySnapshot;
 use schema::writes::services::{OneShotServices, SERVICES_IN_WRITE};
 use serde_json::{Value, json};
@@ -112,7 +111,7 @@ impl Verb for Show {
         let catalog = view_of(&snapshot);
         let mark = |host: &HostName| {
             let entry = snapshot.get(&Key::Maintenance(host.clone()))?;
-            let marks: Maintenance = codec::read(&entry.value).ok()?;
+            let marks = keys::Maintenance::read(&entry.value).ok()?;
             marks.of(service).cloned()
         };
         let mut view = ServiceView::new(service, &catalog, mark, snapshot.revision)
@@ -220,7 +219,7 @@ const RELEASED_FOR_SECONDS: u64 = 600;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
     let snapshot = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
-    let request = snapshot.get(&Key::DropStale).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
+    let request = snapshot.value_of(keys::DropStale);
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // An old request must not let every later loss through.
     let requested_at = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));

@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
 use clap::Args;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::Token;
 use schema::records::{ReportedStore, StoreIdentity};
 use schema::server_version;
@@ -33,7 +33,7 @@ impl Verb for Show {
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
         super::desired::remember(&snapshot, store);
-        let identity = snapshot.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
+        let identity = snapshot.read(keys::Store);
         let members = store.session.members(store.deadline).await?;
         // The rest of the answer is useful without the alarms too.
         let alarms = store.session.alarms(store.deadline).await;
@@ -109,7 +109,7 @@ impl Verb for Accept {
                 store.deadline,
             )
             .await?;
-        let key = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
+        let key = found.read(keys::Store);
         let key = match key.transpose() {
             Ok(key) => key,
             Err(error) if lineage.is_none() => {

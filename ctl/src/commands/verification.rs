@@ -5,10 +5,9 @@ use super::context::Store;
 use crate::output;
 use anyhow::anyhow;
 use etcd_session::{Counted, Deadline, EntryPage, StoreError};
-use schema::codec::{read, read_version};
-use schema::keys::{Key, Prefix};
+use schema::codec::read_version;
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Version};
-use schema::records::RosterEntry;
 use schema::snapshot::{Entry, KeySnapshot};
 use std::collections::{HashMap, HashSet};
 
@@ -268,7 +267,7 @@ fn split<'a, 'b>(hosts: &[&'a str], listed: impl Iterator<Item = &'b str>) -> (V
 
 /// True if a roster entry says that an operator took the host out of the fleet. What such a host writes does not count.
 fn is_tombstone(entry: Option<&Entry>) -> bool {
-    let entry = entry.and_then(|entry| read::<RosterEntry>(&entry.value).ok());
+    let entry = entry.and_then(|entry| keys::Host::read(&entry.value).ok());
     entry.is_some_and(|entry| entry.decommissioned.is_some())
 }
 

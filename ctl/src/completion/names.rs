@@ -6,10 +6,8 @@ use crate::local;
 use crate::settings::Settings;
 use etcd_session::{Deadline, EndpointSource, Session, StoreError};
 use rustix::process::getuid;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{ConfigName, HostName, ServiceName, Version};
-use schema::records::RosterEntry;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -127,7 +125,7 @@ async fn hosts(session: &Session, deadline: Deadline) -> Result<BTreeSet<String>
         .read_entry_pages(&Prefix::Hosts, None, deadline, |page| {
             for (key, value) in page.entries() {
                 let Ok(Key::Host(host)) = Key::parse(key) else { continue };
-                let is_out = codec::read::<RosterEntry>(value).is_ok_and(|e| e.decommissioned.is_some());
+                let is_out = keys::Host::read(value).is_ok_and(|e| e.decommissioned.is_some());
                 if !is_out {
                     hosts.insert(host.as_str().to_owned());
                 }

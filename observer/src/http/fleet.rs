@@ -14,10 +14,8 @@ use planning::fleet::views::{
     ServicesView, StatusParts, StatusView, UnaccountedView,
 };
 use planning::rollout::{PresentRollout, RolloutStatus};
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName};
-use schema::records::Maintenance;
 
 type Answer = Result<Response, ErrorResponse>;
 
@@ -125,7 +123,7 @@ pub(super) fn service_view(
     let (found, catalog) = (seen.found(), seen.catalog());
     let mark = |host: &HostName| {
         let entry = found.get(&Key::Maintenance(host.clone()))?;
-        codec::read::<Maintenance>(&entry.value).ok()?.of(service).cloned()
+        keys::Maintenance::read(&entry.value).ok()?.of(service).cloned()
     };
     let view = ServiceView::new(service, catalog, mark, seen.revision());
     let mut view = view.ok_or_else(|| format!("no host has {service}"))?;

@@ -2,8 +2,7 @@
 
 use super::fleet::{clear, fill};
 use super::json::differs;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::records::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -311,7 +310,7 @@ fn wrong_event(
     let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
     let (events, changed): (BTreeSet<&String>, BTreeSet<&String>) =
         keys.filter(|key| !of_host(key)).partition(|key| key.starts_with("/orchestrate/events/"));
-    let read = |key: &String| codec::read::<Event>(after[key].as_bytes()).expect("an event");
+    let read = |key: &String| keys::Event::read(after[key].as_bytes()).expect("an event");
     let events: Vec<Event> = events.into_iter().map(read).collect();
     let fits = match &events[..] {
         [] => changed.is_empty(),

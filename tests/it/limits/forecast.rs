@@ -3,7 +3,8 @@
 use super::failures::describe;
 use super::{orchestrate, set_policy, started};
 use schema::codec;
-use schema::records::{Ended, HostProgress, RolloutRecord};
+use schema::keys;
+use schema::records::{Ended, RolloutRecord};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use tests::etcd::Etcd;
@@ -41,7 +42,7 @@ fn newest<T: serde::de::DeserializeOwned>(store: &Store, ends: &str) -> T {
 fn median_took(store: &Store, hosts: usize) -> f64 {
     let progress = store.list("/orchestrate/progress/");
     let took = progress.values().rev().take(hosts).map(|value| {
-        let progress: HostProgress = codec::read(value.as_bytes()).expect("progress");
+        let progress = keys::Progress::read(value.as_bytes()).expect("progress");
         progress.took.expect("the host is proven").0.as_secs_f64()
     });
     let mut took: Vec<f64> = took.collect();

@@ -1,11 +1,9 @@
 //! What remains of services when an operator takes a host, or a service on it, out of use.
 
 use catalog::View;
-use schema::codec;
 use schema::health::Level;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName};
-use schema::records::Maintenance;
 use schema::snapshot::KeySnapshot;
 use serde::Serialize;
 
@@ -39,7 +37,7 @@ pub fn remaining(
     });
     let has_mark = |host: &HostName, service: &ServiceName| {
         let entry = found.get(&Key::Maintenance(host.clone()));
-        let marks = entry.and_then(|entry| codec::read::<Maintenance>(&entry.value).ok());
+        let marks = entry.and_then(|entry| keys::Maintenance::read(&entry.value).ok());
         marks.is_some_and(|marks| marks.of(service).is_some())
     };
     of_host

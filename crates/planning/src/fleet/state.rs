@@ -7,10 +7,10 @@ use super::verdict::FleetVerdict;
 use schema::codec;
 use schema::frozen::FrozenBy;
 use schema::health::{CheckStatus, Health};
-use schema::keys::{Key, read_freeze};
+use schema::keys::{self, Key, read_freeze};
 use schema::names::{HostName, ServiceName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{Halt, Maintenance, NameClash, StatusRecord};
+use schema::records::{Halt, Maintenance, StatusRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fleet at one revision.
@@ -152,7 +152,7 @@ impl Fleet {
         if let Some((scope, token)) = read_freeze(text) {
             match value {
                 Some(value) => {
-                    let freeze = FrozenBy { scope, token, freeze: codec::read(value).ok() };
+                    let freeze = FrozenBy { scope, token, freeze: keys::Freeze::read(value).ok() };
                     self.freezes.insert(text.to_owned(), freeze);
                 }
                 None => _ = self.freezes.remove(text),
@@ -190,25 +190,25 @@ impl Fleet {
                 Dependents::Host(host)
             }
             Key::Host(host) => {
-                let entry = value.map(codec::read);
+                let entry = value.map(keys::Host::read);
                 self.note_unreadable(text, entry.as_ref().is_some_and(Result::is_err));
                 self.facts_of(&host).roster = entry.map(Result::unwrap_or_default);
                 Dependents::Host(host)
             }
             Key::Live(host) => {
-                let claim = value.map(|value| codec::read(value).map_err(|e| e.to_string()));
+                let claim = value.map(|value| keys::Live::read(value).map_err(|e| e.to_string()));
                 self.note_unreadable(text, claim.as_ref().is_some_and(Result::is_err));
                 self.facts_of(&host).live = claim;
                 Dependents::Host(host)
             }
             Key::Report(host) => {
-                let report = value.map(|value| codec::read(value).map_err(|e| e.to_string()));
+                let report = value.map(|value| keys::Report::read(value).map_err(|e| e.to_string()));
                 self.note_unreadable(text, report.as_ref().is_some_and(Result::is_err));
                 self.facts_of(&host).report = report;
                 Dependents::Host(host)
             }
             Key::NameClash(host) => {
-                let clash = value.map(|value| match codec::read::<NameClash>(value) {
+                let clash = value.map(|value| match keys::NameClash::read(value) {
                     Ok(clash) => clash.to_string(),
                     Err(_) => "another machine has the same name".into(),
                 });
@@ -229,7 +229,7 @@ impl Fleet {
                 if self.target.order() == Some(order) { Dependents::All } else { Dependents::None }
             }
             Key::Maintenance(host) => {
-                let marks = value.and_then(|value| codec::read(value).ok());
+                let marks = value.and_then(|value| keys::Maintenance::read(value).ok());
                 set_or_remove(&mut self.services.maintenance, host, marks);
                 Dependents::None
             }

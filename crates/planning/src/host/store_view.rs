@@ -7,7 +7,7 @@ use schema::codec;
 use schema::followed::{FollowedKeys, Scope};
 use schema::freeze::FreezeScope;
 use schema::instruction::Epoch;
-use schema::keys::{Key, StatusState};
+use schema::keys::{self, Key, StatusState};
 use schema::names::{HostName, Role, StatusType, Version};
 use schema::order::InstructionOrder;
 use schema::records::{RosterEntry, StatusRecord, StoreIdentity};
@@ -91,14 +91,14 @@ pub fn decommissioned(followed: &FollowedKeys, host: &HostName) -> bool {
 
 /// Returns the roster entry of the host; `None` if it has none that can be read.
 pub(super) fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterEntry> {
-    codec::read(&followed.keys.get(&Key::Host(host.clone()))?.value).ok()
+    followed.keys.value_of(keys::Host(host.clone()))
 }
 
 /// Returns why the roster entry of the host cannot be read, in a store with brakes: it says which freezes
 /// match the host and which limits count it.
 pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
     let entry = followed.keys.get(&Key::Host(host.clone())).filter(|_| has_brakes(followed))?;
-    let error = codec::read::<RosterEntry>(&entry.value).err()?;
+    let error = keys::Host::read(&entry.value).err()?;
     Some(format!("the roster entry of the host cannot be read: {error}"))
 }
 
@@ -215,7 +215,7 @@ fn read(followed: &FollowedKeys, host: &HostName) -> Published {
     Published {
         listing: listing(followed, host),
         statuses,
-        report: report.and_then(|e| codec::read(&e.value).ok()),
+        report: report.and_then(|e| keys::Report::read(&e.value).ok()),
         report_revision: report.map_or(0, |e| e.mod_revision),
         claims: FoundClaims::read(host, keys),
     }

@@ -4,9 +4,9 @@ use super::incident::{Incident, IncidentKind};
 use crate::fleet::views::{FailedCheck, FailureGroup, FailureGroups, FailuresView, FoundFailure};
 use crate::fleet::{Blocked, Fleet, FleetVerdict};
 use crate::rollout::{PresentRollout, RolloutStatus, RolloutWord};
-use schema::keys::Key;
+use schema::keys;
 use schema::names::HostName;
-use schema::records::{CERTIFICATE_WARNING, FailedHost, MaintenanceMode, StatusRecord, StoreIdentity};
+use schema::records::{CERTIFICATE_WARNING, FailedHost, MaintenanceMode, StatusRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use schema::verdict::BlockedBy;
@@ -32,7 +32,7 @@ impl Situation {
     /// Returns what is wrong. `found` is everything in the store, and the fleet is that of the same revision; `alarms`
     /// are those of the store, if they are known.
     pub fn new(fleet: &Fleet, found: &KeySnapshot, alarms: &[String], now: EpochSeconds) -> Self {
-        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+        let identity = found.value_of(keys::Store);
         let lineage = identity.map(|identity| identity.lineage.to_string()).unwrap_or_default();
         let present = PresentRollout::find(found).ok();
         let rollout = present.map(|present| RolloutStatus::new(&present, found, now));

@@ -3,11 +3,10 @@
 //! mark soon ends, and another host takes over. Agents and simulated agents have the delays from here.
 
 use super::rules::{governs, record_of};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{Closing, StageOpening};
+use schema::records::Closing;
 use schema::snapshot::KeySnapshot;
 use std::time::Duration;
 
@@ -88,8 +87,7 @@ pub fn stage_delay(hosts: u32, random: f64) -> Duration {
 /// names no number.
 pub fn opened_delay(key: &str, value: &[u8]) -> Option<Duration> {
     let is_opening = matches!(Key::parse(key), Ok(Key::StageOpened(..)));
-    let opening =
-        codec::read::<StageOpening>(value).ok().filter(|opening| is_opening && opening.hosts > 0)?;
+    let opening = keys::StageOpened::read(value).ok().filter(|opening| is_opening && opening.hosts > 0)?;
     Some(stage_delay(opening.hosts, 1.0))
 }
 

@@ -1,7 +1,5 @@
 //! The failure budget of a rollout: how many hosts may fail before no other one starts.
-
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
@@ -104,7 +102,7 @@ pub fn failed_hosts(
     let failed = found.in_range(&Prefix::FailedOf(order));
     failed.filter_map(move |(key, entry)| {
         let Ok(Key::Failed(_, host)) = Key::parse(key) else { return None };
-        let failed = codec::read::<FailedHost>(&entry.value).ok();
+        let failed = keys::Failed::read(&entry.value).ok();
         // A failure that is written over another one is no new one, unless the host had been healed.
         let since = failed.as_ref().map_or(entry.create_revision, |failed| failed.counts_from(entry));
         if since <= counted_from {

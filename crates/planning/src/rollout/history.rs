@@ -2,11 +2,9 @@
 
 use super::failures::failed_hosts;
 use crate::text::{Text, rfc3339};
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::order::InstructionOrder;
-use schema::records::{Ended, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use serde::Serialize;
 use std::fmt;
@@ -104,11 +102,9 @@ pub struct PastRollout {
 
 impl PastRollout {
     fn read(order: InstructionOrder, is_present: bool, found: &KeySnapshot) -> Self {
-        let value = |key: Key| found.get(&key).map(|entry| entry.value.clone());
-        let record =
-            value(Key::RolloutRecord(order)).and_then(|value| codec::read::<RolloutRecord>(&value).ok());
-        let ended = value(Key::Ended(order));
-        let halt = value(Key::Halt(order)).map(|value| codec::read::<Halt>(&value).ok());
+        let record = found.value_of(keys::RolloutRecord(order));
+        let ended = found.read(keys::Ended(order));
+        let halt = found.read(keys::Halt(order)).map(Result::ok);
         let refused = record.as_ref().and_then(|record| record.refused.clone());
         let outcome = match (&record, &ended, &halt) {
             (None, ..) => PastOutcome::Unreadable,
@@ -118,7 +114,7 @@ impl PastRollout {
             _ if is_present => PastOutcome::GoesOn,
             _ => PastOutcome::Replaced,
         };
-        let ended = ended.and_then(|value| codec::read::<Ended>(&value).ok());
+        let ended = ended.and_then(Result::ok);
         Self {
             rollout_id: order.to_string(),
             version: record.as_ref().map(|record| record.version.to_string()),

@@ -3,11 +3,10 @@
 use super::opening::Members;
 use super::soak::StageHold;
 use super::stages::open_stage;
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{HostProgress, ProgressState, RolloutRecord};
+use schema::records::{ProgressState, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use schema::writes::claims::FoundClaims;
@@ -24,8 +23,7 @@ pub(super) fn stage_hold(
     let open = open_stage(order, &record.stages, found);
     let members = Members::read(order, record, found);
     let proven_at = |host: &HostName| {
-        let progress = found.get(&Key::Progress(order, host.clone()))?;
-        let progress = codec::read::<HostProgress>(&progress.value).ok()?;
+        let progress = found.value_of(keys::Progress(order, host.clone()))?;
         // The claims of a host that vanished end otherwise.
         let holds = found.get(&Key::Live(host.clone())).is_some()
             && FoundClaims::read(host, found).claims.is_some_and(|claims| claims.is_for_update());

@@ -4,12 +4,11 @@
 
 use super::limits::LimitView;
 use super::view::RolloutView;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, HostClaims, HostProgress, LostMark};
+use schema::records::{HostClaims, LostMark};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
@@ -134,13 +133,11 @@ impl Holders {
         if !hosts.contains(host) {
             return None;
         }
-        let failed = found.get(&Key::Failed(*order, host.clone()));
-        let failed = failed.and_then(|entry| codec::read::<FailedHost>(&entry.value).ok());
+        let failed = found.value_of(keys::Failed(*order, host.clone()));
         if failed.is_some_and(|failed| !failed.healed) {
             return None;
         }
-        let progress = found.get(&Key::Progress(*order, host.clone()))?;
-        let progress = codec::read::<HostProgress>(&progress.value).ok()?;
+        let progress = found.value_of(keys::Progress(*order, host.clone()))?;
         let absence = Absence { since: progress.at, rollout: *order, ends_after: *lost_after };
         absence.task(host, found, by, || charge_vanished(host, (*order, *lost_after), found))
     }
@@ -166,7 +163,7 @@ impl Absence {
         // A store that was accepted may have lost what the host wrote since the mark.
         let accepted_at = found.revision_of(&Key::Store);
         let entry = found.get(&Key::LostMark(host.clone())).filter(|mark| mark.mod_revision > accepted_at);
-        let mark = entry.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let mark = entry.and_then(|entry| keys::LostMark::read(&entry.value).ok());
         let Some(mark) = mark.filter(|mark| mark.is_about(self.since, self.rollout)) else {
             let (claimed_since, rollout) = (self.since, self.rollout);
             let mark = LostMark { by: by.clone(), at: *at, claimed_since, rollout, timed: false };
@@ -183,7 +180,6 @@ impl Absence {
 /// Returns the transaction that starts the timer of a marked holder. `timer` is a lease that was granted after
 /// `found` was read; the task follows from `found`.
 pub fn start_timer(host: &HostName, timer: i64, found: &KeySnapshot) -> Option<Transaction> {
-    let entry = found.get(&Key::LostMark(host.clone()))?;
-    let mark = codec::read(&entry.value).ok()?;
+    let mark = found.value_of(keys::LostMark(host.clone()))?;
     Some(time_lost(host, mark, timer, found))
 }

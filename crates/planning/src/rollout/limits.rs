@@ -1,13 +1,11 @@
 //! One limit that counts a host: who holds its numbers, and who waits for one.
 
 use super::obstacle::Obstacle;
-use schema::codec;
 use schema::digest::Digest;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::{HEADS, Limit, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::LimitClaim;
 use schema::snapshot::KeySnapshot;
 use schema::time::BootMillis;
 use std::cmp::Reverse;
@@ -150,7 +148,7 @@ pub(super) fn limit_view(
     for (key, entry) in claims.chain(found.in_range(&Prefix::Queue(order, limit.clone()))) {
         match Key::parse(key) {
             Ok(Key::Claim(_, number)) => {
-                let claim = codec::read::<LimitClaim>(&entry.value).ok();
+                let claim = keys::Claim::read(&entry.value).ok();
                 holders.insert(number, claim.map(|claim| claim.host));
             }
             Ok(Key::Ticket(_, _, _, host)) if host == own.1 => is_queued = true,

@@ -5,11 +5,10 @@ use super::frozen::FrozenHosts;
 use super::limits::place;
 use super::results::{HostResult, results};
 use super::stages::{open_stage, stage_of};
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{RolloutRecord, RosterEntry, Soak, StageOpening};
+use schema::records::{RolloutRecord, RosterEntry, StageOpening};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::Span;
 use schema::transaction::Transaction;
@@ -223,7 +222,7 @@ pub fn record_without(
 }
 
 fn is_timed(soak: &[u8]) -> bool {
-    codec::read::<Soak>(soak).is_ok_and(|soak| soak.timed)
+    keys::Soak::read(soak).is_ok_and(|soak| soak.timed)
 }
 
 /// Returns what is to be done about the stages of a rollout.
@@ -271,7 +270,7 @@ pub(super) fn stage_task(members: &Members<'_>, opening: &StageOpening) -> Stage
 /// Returns all roster entries. One that cannot be read is empty.
 fn roster_of_all(found: &KeySnapshot) -> impl Iterator<Item = (HostName, RosterEntry)> {
     found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(Key::Host(host)) => Some((host, codec::read::<RosterEntry>(&entry.value).unwrap_or_default())),
+        Ok(Key::Host(host)) => Some((host, keys::Host::read(&entry.value).unwrap_or_default())),
         _ => None,
     })
 }

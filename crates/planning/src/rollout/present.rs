@@ -8,13 +8,12 @@ use super::summary::{RolloutSummary, StageSummary, summary};
 use super::window::next_window;
 use crate::rollout::FailedHostView;
 use crate::text::{as_rfc3339, rfc3339};
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{Closing, FailedHost, HostProgress, ResolvedLimit, RolloutRecord, Trigger};
+use schema::records::{Closing, FailedHost, ResolvedLimit, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use serde::{Serialize, Serializer};
@@ -60,7 +59,7 @@ impl PresentRollout {
                 false => NoRollout::NotGoverned(instruction.version),
             });
         };
-        match codec::read(&record.value) {
+        match keys::RolloutRecord::read(&record.value) {
             Ok(record) => Ok(Self { instruction, record }),
             Err(error) => Err(NoRollout::Unreadable(format!("{}: {error}", Key::RolloutRecord(order)))),
         }
@@ -182,7 +181,7 @@ impl RolloutStatus {
         let outlook = Outlook::new((order, record), found, &summary, now);
         // Somebody may have put the version without a word about it.
         let trigger = found.get(&Key::Trigger).filter(|entry| entry.mod_revision == order.revision);
-        let trigger = trigger.and_then(|entry| codec::read::<Trigger>(&entry.value).ok());
+        let trigger = trigger.and_then(|entry| keys::Trigger::read(&entry.value).ok());
         Self {
             version: instruction.version.clone(),
             rollout_id: order.to_string(),
@@ -238,7 +237,7 @@ fn stands_still(
 ) -> Option<String> {
     let mark = found.get(&Key::Closing(order)).map(|mark| Closing::read(&mark.value));
     let progress = found.in_range(&Prefix::ProgressOf(order));
-    let progress = progress.filter_map(|(_, entry)| codec::read::<HostProgress>(&entry.value).ok());
+    let progress = progress.filter_map(|(_, entry)| keys::Progress::read(&entry.value).ok());
     let soaks = stages.iter().filter_map(|stage| stage.soak_ends_at);
     let changed = progress.map(|known| known.at).chain(soaks).max()?;
     if !waits_for.is_empty() || now.0.saturating_sub(changed.0) < STANDS_STILL_AFTER {

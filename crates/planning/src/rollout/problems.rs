@@ -3,8 +3,7 @@
 use super::failures::failed_hosts;
 use super::outlook::HALT_ENDS;
 use crate::text::rfc3339;
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
@@ -29,9 +28,8 @@ pub struct RolloutFailures {
 impl RolloutFailures {
     /// Reads the failures of a rollout; `None` if it has no record. `found` holds all keys of the rollout.
     pub fn read(order: InstructionOrder, found: &KeySnapshot) -> Option<Self> {
-        let record = found.get(&Key::RolloutRecord(order))?;
-        let record = codec::read::<RolloutRecord>(&record.value).ok();
-        let halt = found.get(&Key::Halt(order)).map(|entry| codec::read(&entry.value).ok());
+        let record = found.read(keys::RolloutRecord(order))?.ok();
+        let halt = found.read(keys::Halt(order)).map(Result::ok);
         let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
         let failed = failed_hosts(order, counted_from, found).collect();
         let has_ended = found.get(&Key::Ended(order)).is_some();

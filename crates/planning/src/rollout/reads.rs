@@ -2,8 +2,7 @@
 
 use super::limits::place;
 use super::rules::{self, record_of};
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::{HEADS, Limit, LimitBy, Place};
 use schema::names::{HostName, LabelName, Version};
 use schema::order::InstructionOrder;
@@ -77,5 +76,5 @@ pub(super) fn reads_of_limit(
 
 /// Returns the roster entry of a host; an empty one if it has none.
 pub(super) fn roster_of(host: &HostName, found: &KeySnapshot) -> rules::Decoded<RosterEntry> {
-    found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
+    found.read(keys::Host(host.clone())).unwrap_or_else(|| Ok(RosterEntry::default()))
 }

@@ -7,7 +7,7 @@ use super::stages::{REST, resolve_stages};
 use super::window::zone_of;
 use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, LimitValue, Version};
 use schema::records::{
@@ -69,14 +69,13 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
 /// version is known, also because versions were rolled out without a policy in between. `found` holds the policy
 /// and the keys of all rollouts.
 pub fn good_version(instruction: &Instruction, found: &KeySnapshot) -> Option<Version> {
-    let policy = codec::read::<RolloutPolicy>(&found.get(&Key::RolloutPolicy)?.value).ok()?;
+    let policy = keys::RolloutPolicy::read(&found.get(&Key::RolloutPolicy)?.value).ok()?;
     let records = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
         Ok(Key::RolloutRecord(of)) if of < instruction.order => Some((of, entry)),
         _ => None,
     });
     let (before, entry) = records.max_by_key(|(of, _)| *of)?;
-    let record =
-        codec::read::<RolloutRecord>(&entry.value).ok().filter(|_| before.revision > policy.since)?;
+    let record = keys::RolloutRecord::read(&entry.value).ok().filter(|_| before.revision > policy.since)?;
     let has_ended = found.get(&Key::Ended(before)).is_some();
     if has_ended && record.version != instruction.version { Some(record.version) } else { record.good }
 }
@@ -85,7 +84,7 @@ pub fn good_version(instruction: &Instruction, found: &KeySnapshot) -> Option<Ve
 fn has_worked(version: &Version, found: &KeySnapshot) -> bool {
     found.entries.iter().any(|(key, entry)| match Key::parse(key) {
         Ok(Key::RolloutRecord(of)) if found.get(&Key::Ended(of)).is_some() => {
-            codec::read::<RolloutRecord>(&entry.value).is_ok_and(|record| record.version == *version)
+            keys::RolloutRecord::read(&entry.value).is_ok_and(|record| record.version == *version)
         }
         _ => false,
     })
@@ -110,9 +109,8 @@ pub(super) fn numbers_of_policy(
     options: &RolloutOptions,
     found: &KeySnapshot,
 ) -> Result<PolicyNumbers, String> {
-    let policy: RolloutPolicy = match found.get(&Key::RolloutPolicy) {
-        Some(entry) => codec::read(&entry.value)
-            .map_err(|error| format!("the rollout policy cannot be read: {error}"))?,
+    let policy = match found.read(keys::RolloutPolicy) {
+        Some(policy) => policy.map_err(|error| format!("the rollout policy cannot be read: {error}"))?,
         None => RolloutPolicy::default(),
     };
     let policy = with_options(&policy, options);
@@ -121,7 +119,7 @@ pub(super) fn numbers_of_policy(
     }
     // A host whose entry cannot be read starts nothing, so it does not raise a percentage.
     let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(Key::Host(_)) => codec::read::<RosterEntry>(&entry.value).ok(),
+        Ok(Key::Host(_)) => keys::Host::read(&entry.value).ok(),
         _ => None,
     });
     let hosts: Vec<RosterEntry> = hosts.filter(|roster| roster.decommissioned.is_none()).collect();

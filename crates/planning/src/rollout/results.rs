@@ -2,13 +2,10 @@
 
 use super::failures::failed_hosts;
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{
-    FailedHost, FailureKind, HostProgress, Maintenance, MaintenanceMode, ProgressState, RolloutRecord,
-    RosterEntry,
-};
+use schema::records::{FailedHost, FailureKind, HostProgress, MaintenanceMode, ProgressState, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +39,7 @@ pub fn results(
     let failed: BTreeMap<HostName, Option<FailedHost>> = failed_hosts(order, 0, found).collect();
     let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
         Ok(Key::Host(host)) => {
-            let roster = codec::read::<RosterEntry>(&entry.value);
+            let roster = keys::Host::read(&entry.value);
             let is_member = roster.map_or(true, |roster| roster.decommissioned.is_none());
             is_member.then_some((host, entry.create_revision <= written_at))
         }
@@ -68,8 +65,7 @@ fn result_of(
     let progress = entry(Key::Progress(order, host.clone()));
     // A value that cannot be read says at least that the host started.
     let started = || HostProgress::new(ProgressState::Started, record.at);
-    let progress =
-        progress.map(|entry| codec::read::<HostProgress>(&entry.value).unwrap_or_else(|_| started()));
+    let progress = progress.map(|entry| keys::Progress::read(&entry.value).unwrap_or_else(|_| started()));
     let has_agent = progress.is_some_and(|progress| progress.agent);
     let progress = progress.map(|progress| progress.state);
     let is_live = entry(Key::Live(host.clone())).is_some();
@@ -104,14 +100,14 @@ fn result_of(
 pub(super) fn has_started(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {
     let progress = found.get(&Key::Progress(order, host.clone()));
     progress.is_some_and(|entry| {
-        codec::read::<HostProgress>(&entry.value).map_or(true, |known| known.state == ProgressState::Started)
+        keys::Progress::read(&entry.value).map_or(true, |known| known.state == ProgressState::Started)
     })
 }
 
 /// True if an operator said that the whole host is in maintenance, so that it may be off. A drain does not say that.
 fn is_in_maintenance(host: &HostName, found: &KeySnapshot) -> bool {
     let entry = found.get(&Key::Maintenance(host.clone()));
-    let marks = entry.and_then(|entry| codec::read::<Maintenance>(&entry.value).ok());
+    let marks = entry.and_then(|entry| keys::Maintenance::read(&entry.value).ok());
     let mark = marks.and_then(|marks| marks.host);
     mark.is_some_and(|mark| mark.how == MaintenanceMode::Maintenance)
 }

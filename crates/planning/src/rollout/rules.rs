@@ -3,12 +3,12 @@
 use super::failures::Budget;
 use super::window::{NextWindow, next_window};
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::limit::Place;
 use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord, Window,
+    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, RolloutRecord, Window,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{Now, Span};
@@ -124,7 +124,7 @@ pub(super) fn record_of(
     found: &KeySnapshot,
 ) -> Option<(Decoded<RolloutRecord>, i64)> {
     let entry = found.get(&Key::RolloutRecord(order))?;
-    Some((codec::read(&entry.value), entry.mod_revision))
+    Some((keys::RolloutRecord::read(&entry.value), entry.mod_revision))
 }
 
 /// True if a policy stood when the instruction was written; one that was created later waits for the next
@@ -132,6 +132,6 @@ pub(super) fn record_of(
 /// record.
 pub fn governs(order: InstructionOrder, found: &KeySnapshot) -> bool {
     let Some(entry) = found.get(&Key::RolloutPolicy) else { return false };
-    let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.is_empty());
+    let is_empty = keys::RolloutPolicy::read(&entry.value).is_ok_and(|policy| policy.is_empty());
     entry.create_revision <= order.revision && !is_empty
 }

@@ -1,10 +1,8 @@
 //! The times for which a stage stays closed: its hosts are observed, or keep their claims.
-
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{ResolvedStage, Soak};
+use schema::records::ResolvedStage;
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
 
@@ -25,7 +23,7 @@ impl StageSoak {
         found: &KeySnapshot,
     ) -> Option<Self> {
         let entry = found.get(&Key::Soak(order, number))?;
-        let begun = codec::read::<Soak>(&entry.value).ok().filter(|soak| soak.timed);
+        let begun = keys::Soak::read(&entry.value).ok().filter(|soak| soak.timed);
         let length = stages.get(number as usize).and_then(|stage| stage.rule.soak);
         let ends = begun
             .zip(length)

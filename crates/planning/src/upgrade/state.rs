@@ -1,10 +1,7 @@
 //! What the store says about the hosts of a rolling upgrade.
-
-use schema::codec;
 use schema::host_config::{ConfigKind, ConfigScope, enables, role_of};
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{ConfigName, HostName, Role, Version};
-use schema::records::RosterEntry;
 use schema::snapshot::KeySnapshot;
 use std::collections::BTreeMap;
 
@@ -59,7 +56,7 @@ impl UpgradeView {
     /// # Errors
     /// Returns why the desired version cannot be read.
     pub fn read(found: &KeySnapshot) -> Result<Self, String> {
-        let desired = found.get(&Key::CurrentVersion).map(|entry| codec::read_version(&entry.value));
+        let desired = found.read(keys::CurrentVersion);
         let desired = desired.transpose().map_err(|error| format!("{}: {error}", Key::CurrentVersion))?;
         let last_step = found.revision_of(&Key::EnablePuppet(ConfigScope::Global));
         let mut view =
@@ -73,7 +70,7 @@ impl UpgradeView {
                 }
                 Ok(Key::Reporting(_, host)) => drop(view.host(host)),
                 Ok(Key::Host(host)) => {
-                    let roster = codec::read::<RosterEntry>(&entry.value);
+                    let roster = keys::Host::read(&entry.value);
                     if roster.is_ok_and(|roster| roster.decommissioned.is_some()) {
                         gone.push(host);
                     } else {

@@ -138,6 +138,7 @@ impl Act {
 mod tests {
     use super::*;
     use crate::host_config::ConfigScope;
+    use crate::keys;
     use crate::names::{HostName, Token, Version};
     use crate::records::RosterEntry;
     use crate::snapshot::Entry;
@@ -242,7 +243,7 @@ mod tests {
                 .operations
                 .iter()
                 .filter_map(|operation| match operation {
-                    Operation::Put { key: Key::Event(_), value, lease: 0 } => codec::read(value).ok(),
+                    Operation::Put { key: Key::Event(_), value, lease: 0 } => keys::Event::read(value).ok(),
                     _ => None,
                 })
                 .collect();

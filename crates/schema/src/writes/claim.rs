@@ -2,7 +2,7 @@
 //! gives the store its identity.
 
 use crate::codec;
-use crate::keys::{Key, Prefix};
+use crate::keys::{self, Key, Prefix};
 use crate::names::HostName;
 use crate::records::{LiveClaim, NameClash, RosterEntry, StoreIdentity};
 use crate::snapshot::{Entry, KeySnapshot};
@@ -63,7 +63,7 @@ impl ClaimWrite<'_> {
         }
         // A host that is back is not lost. Nobody marks hosts in a store without brakes, in which older
         // grants are enough.
-        let identity = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+        let identity = found.value_of(keys::Store);
         if identity.is_some_and(|identity| identity.has_brakes) {
             transaction.delete(Key::LostMark(self.host.clone()));
         }
@@ -83,7 +83,7 @@ impl ClaimWrite<'_> {
 /// operator wrote the entry.
 fn of_script(entry: Option<&Entry>) -> Option<(i64, RosterEntry)> {
     let entry = entry?;
-    let roster = codec::read::<RosterEntry>(&entry.value).ok()?;
+    let roster = keys::Host::read(&entry.value).ok()?;
     (roster.from_script && roster.decommissioned.is_none()).then_some((entry.mod_revision, roster))
 }
 

@@ -3,7 +3,7 @@
 //! another revision is not the host's any more.
 
 use crate::codec;
-use crate::keys::{Key, Prefix};
+use crate::keys::{self, Key, Prefix};
 use crate::limit::{CLAIM_NUMBERS, Limit};
 use crate::names::HostName;
 use crate::order::InstructionOrder;
@@ -24,7 +24,7 @@ impl FoundClaims {
     /// Reads the claims of a host.
     pub fn read(host: &HostName, found: &KeySnapshot) -> Self {
         let Some(entry) = found.get(&Key::Claimed(host.clone())) else { return Self::default() };
-        Self { claims: codec::read(&entry.value).ok(), revision: entry.mod_revision }
+        Self { claims: keys::Claimed::read(&entry.value).ok(), revision: entry.mod_revision }
     }
 
     /// Returns the claims.
@@ -140,7 +140,7 @@ impl RolloutGuard {
             return true;
         }
         let is_of_other = |entry: &crate::snapshot::Entry| {
-            codec::read::<LimitClaim>(&entry.value).map_or(true, |claim| claim.host != *host)
+            keys::Claim::read(&entry.value).map_or(true, |claim| claim.host != *host)
         };
         self.limits.iter().any(|(limit, max)| {
             let wanted = claims.and_then(|claims| claims.number_of(limit));
@@ -238,7 +238,7 @@ pub(super) fn delete_claims(
     // The claims themselves say whose they are, also if the host's own list cannot be read.
     for (key, entry) in &found.entries {
         let Ok(claim @ Key::Claim(..)) = Key::parse(key) else { continue };
-        if codec::read::<LimitClaim>(&entry.value).is_ok_and(|claim| claim.host == *host) {
+        if keys::Claim::read(&entry.value).is_ok_and(|claim| claim.host == *host) {
             transaction.compares.push(Compare::Revision(claim.clone(), entry.mod_revision));
             transaction.delete(claim);
         }

@@ -7,7 +7,7 @@ use super::{Fence, WriteRefusal, add_status};
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
-use crate::keys::{Key, Prefix, StatusState};
+use crate::keys::{self, Key, Prefix, StatusState};
 use crate::names::{HostName, StatusType, Version};
 use crate::order::InstructionOrder;
 use crate::reads::Read;
@@ -298,7 +298,7 @@ impl HostWrite<'_> {
 
     fn own_write(&self, found: &KeySnapshot) -> Option<i64> {
         let entry = found.get(&Key::Report(self.host.clone()))?;
-        let report: Report = codec::read(&entry.value).ok()?;
+        let report = keys::Report::read(&entry.value).ok()?;
         (report.write_id == self.report.write_id).then_some(entry.mod_revision)
     }
 }

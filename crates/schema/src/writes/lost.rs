@@ -3,7 +3,7 @@
 
 use super::claims::{ClaimsChange, FoundClaims};
 use crate::codec;
-use crate::keys::Key;
+use crate::keys::{self, Key};
 use crate::limit::Limit;
 use crate::names::HostName;
 use crate::order::InstructionOrder;
@@ -43,8 +43,7 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     let counts = before.is_for_update() && before.instance.as_str() != SCRIPT_INSTANCE;
     let failed = counts.then(|| {
         let reason = format!("its agent did not run for {}", before.lost_after);
-        let mark = found.get(&Key::LostMark(host.clone()));
-        let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let mark = found.value_of(keys::LostMark(host.clone()));
         let at = mark.map_or(before.since, |mark| mark.at);
         let failed =
             FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };
@@ -69,7 +68,7 @@ fn over_earlier(
     found: &KeySnapshot,
 ) -> FailedHost {
     let Some(entry) = found.get(&Key::Failed(order, host.clone())) else { return failed };
-    match codec::read(&entry.value) {
+    match keys::Failed::read(&entry.value) {
         Ok(before) => failed.over(&before, entry.mod_revision),
         Err(_) => failed,
     }
@@ -90,8 +89,7 @@ pub fn charge_vanished(
     (order, lost_after): (InstructionOrder, Span),
     found: &KeySnapshot,
 ) -> Option<Transaction> {
-    let mark = found.get(&Key::LostMark(host.clone()))?;
-    let mark = codec::read::<LostMark>(&mark.value).ok()?;
+    let mark = found.value_of(keys::LostMark(host.clone()))?;
     let reason = format!("its agent has not run for {lost_after} since its proof");
     let failed =
         FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };

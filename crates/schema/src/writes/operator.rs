@@ -5,12 +5,12 @@ use crate::codec::{self, cut};
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
-use crate::keys::{Key, Prefix};
+use crate::keys::{self, Key, Prefix};
 use crate::names::{HostName, ServiceName, Token, Version};
 use crate::reads::Read;
 use crate::records::{
-    DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutOptions, RolloutPolicy,
-    RosterEntry, StoreIdentity, Trigger,
+    DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutOptions, RosterEntry,
+    StoreIdentity, Trigger,
 };
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
@@ -85,13 +85,13 @@ pub(super) fn put_target(
 ) {
     let seconds = i64::try_from(act.id.millis() / 1000).unwrap_or(i64::MAX);
     let text = |text: &String| cut(text, EVENT_TEXT_MAX_BYTES);
-    let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
+    let from = found.value_of(keys::CurrentVersion);
     let (by, reason) = (text(&act.by), act.reason.as_ref().map(text));
     let options = options.clone();
     let trigger = Trigger { at: EpochSeconds(seconds), by, reason, from, options, rollback };
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
     // Without a policy nobody reads it.
-    let identity = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+    let identity = found.value_of(keys::Store);
     if identity.is_some_and(|identity| identity.has_brakes) {
         transaction.put(Key::Trigger, codec::write(&trigger), 0);
     }
@@ -105,7 +105,7 @@ const ACCEPT_REASON: &str =
 
 /// True if the rollout policy has limits, or cannot be read.
 pub fn has_limits(found: &KeySnapshot) -> bool {
-    let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
+    let policy = found.read(keys::RolloutPolicy);
     policy.is_some_and(|policy| policy.map_or(true, |policy| !policy.limits.is_empty()))
 }
 
@@ -137,7 +137,7 @@ pub fn accept_store(
 ) -> Transaction {
     let mut transaction = Transaction::once("accept the store")
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)));
-    let before = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+    let before = found.value_of(keys::Store);
     let has_brakes = before.is_some_and(|before| before.has_brakes)
         || FrozenBy::all(found).next().is_some()
         || found.get(&Key::RolloutPolicy).is_some();

@@ -5,7 +5,7 @@ use super::claims::FoundClaims;
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::host_config::{ConfigKind, ConfigScope};
-use crate::keys::{Key, Prefix};
+use crate::keys::{self, Key, Prefix};
 use crate::names::{HostName, StatusType};
 use crate::records::{HostClaims, LimitClaim};
 use crate::snapshot::KeySnapshot;
@@ -116,7 +116,7 @@ impl Respelling<'_> {
         for held in &value.claims {
             let key = held.key();
             let Some(entry) = found.get(&key) else { continue };
-            let Ok(claim) = codec::read::<LimitClaim>(&entry.value) else { continue };
+            let Ok(claim) = keys::Claim::read(&entry.value) else { continue };
             if claim.host != *self.former {
                 continue;
             }

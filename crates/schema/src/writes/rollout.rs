@@ -7,7 +7,7 @@ use super::claims::delete_claims;
 use super::operator::mark_brakes;
 use crate::codec;
 use crate::instruction::Instruction;
-use crate::keys::{Key, Prefix};
+use crate::keys::{self, Key, Prefix};
 use crate::names::{HostName, Version};
 use crate::order::InstructionOrder;
 use crate::records::{
@@ -34,7 +34,7 @@ pub fn set_policy(
     let mut transaction = Transaction::once("write the rollout policy")
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)))
         .when(Compare::Revision(key.clone(), found.revision_of(&key)));
-    let before = found.get(&key).and_then(|entry| codec::read::<RolloutPolicy>(&entry.value).ok());
+    let before = found.value_of(keys::RolloutPolicy);
     let before = before.filter(|before| !before.is_empty());
     // While it is empty, nobody notes which versions worked.
     let since = before.map_or(found.revision, |before| before.since);

@@ -2,10 +2,9 @@
 
 use askama::Template;
 use planning::text::rfc3339;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Prefix};
 use schema::order::InstructionOrder;
-use schema::records::{Ended, Halt, HostProgress, ProgressState};
+use schema::records::ProgressState;
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 
@@ -43,15 +42,15 @@ impl Chart {
         now: EpochSeconds,
     ) -> Option<Self> {
         let progress = found.in_range(&Prefix::ProgressOf(order));
-        let read = progress.filter_map(|(_, entry)| codec::read::<HostProgress>(&entry.value).ok());
+        let read = progress.filter_map(|(_, entry)| keys::Progress::read(&entry.value).ok());
         let mut proofs: Vec<i64> = read
             .filter(|progress| progress.state == ProgressState::Proven)
             // Hosts write these by their own clocks, and anybody may write anything.
             .map(|progress| progress.at.0.clamp(began.0, now.0.max(began.0)))
             .collect();
         proofs.sort_unstable();
-        let ended = found.get(&Key::Ended(order)).and_then(|entry| codec::read::<Ended>(&entry.value).ok());
-        let halt = found.get(&Key::Halt(order)).and_then(|entry| codec::read::<Halt>(&entry.value).ok());
+        let ended = found.value_of(keys::Ended(order));
+        let halt = found.value_of(keys::Halt(order));
         let end = ended.map_or(now, |ended| ended.at).0.min(now.0).max(*proofs.last()?);
         let end = end.max(began.0.saturating_add(1));
         let x = |at: i64| (at.clamp(began.0, end) - began.0).saturating_mul(WIDTH) / (end - began.0);

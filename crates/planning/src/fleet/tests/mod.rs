@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use schema::codec;
 use schema::health::{CheckStatus, Level};
 use schema::instruction::Epoch;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::Phase;
@@ -120,7 +120,7 @@ fn check(facts: &[(String, String)], expected: &str, fleet_state: FleetState) {
 fn is_stuck(verdict: HostVerdict, next: Option<i64>) -> bool {
     let report = Report {
         next_attempt_at: next.map(EpochSeconds),
-        ..codec::read(report(NOW, verdict).as_bytes()).unwrap()
+        ..keys::Report::read(report(NOW, verdict).as_bytes()).unwrap()
     };
     let report = ("/orchestrate/reports/h".to_owned(), codec::write(&report));
     fleet(target(), &[on_roster(), live(), report]).is_stuck(&host("h"), EpochSeconds(100))
@@ -150,7 +150,7 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     assert!(!is_stuck(&[on_roster(), live()]), "it may report");
     assert!(!is_stuck(&[]), "nothing is known of it");
     let lost_in = |phase: Phase| {
-        let report = Report { phase, ..codec::read(report(NOW, HostVerdict::Ok).as_bytes()).unwrap() };
+        let report = Report { phase, ..keys::Report::read(report(NOW, HostVerdict::Ok).as_bytes()).unwrap() };
         is_stuck(&[on_roster(), ("/orchestrate/reports/h".to_owned(), codec::write(&report))])
     };
     assert!(lost_in(Phase::Idle), "it is gone");
@@ -163,7 +163,7 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     assert!(is_stuck(&[live(), knew(), halted()]), "the host knows it");
     assert!(!is_stuck(&[live(), knew()]), "the halt has ended since");
     let old = reported(Some(("v1", 10)), HostVerdict::Ok);
-    let old = || Report { installed: Some(version("v1")), ..codec::read(old.1.as_bytes()).unwrap() };
+    let old = || Report { installed: Some(version("v1")), ..keys::Report::read(old.1.as_bytes()).unwrap() };
     let freeze = |scope: &str, until: Option<i64>| {
         let (by, at, until) = ("alice".into(), EpochSeconds(1), until.map(EpochSeconds));
         let freeze = Freeze { by, reason: String::new(), at, until };
@@ -359,7 +359,7 @@ fn without_a_version_to_run_nobody_says_settled() {
 /// A report of a host in this phase, with these checks that do not pass.
 fn with_checks(phase: Phase, checks: &[(Option<&str>, &str, CheckStatus)]) -> (String, String) {
     let (key, text) = reported(NOW, HostVerdict::Ok);
-    let mut report: Report = codec::read(text.as_bytes()).unwrap();
+    let mut report = keys::Report::read(text.as_bytes()).unwrap();
     report.phase = phase;
     report.checks = checks
         .iter()

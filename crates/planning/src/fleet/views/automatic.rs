@@ -3,9 +3,8 @@
 
 use super::past_event::{HostChange, PastEvent};
 use crate::text::rfc3339;
-use schema::codec;
 use schema::health::Health;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::records::{Ended, FailedHost, FailureKind, Halt, RolloutRecord, Soak, StageOpening};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::EpochSeconds;
@@ -48,7 +47,7 @@ pub(super) fn automatic_act(text: &str, entry: &Entry) -> Option<PastEvent> {
     };
     match Key::parse(text).ok()? {
         Key::Halt(_) => {
-            let Halt { at, by, why, rolled_back_to } = codec::read(value).ok()?;
+            let Halt { at, by, why, rolled_back_to } = keys::Halt::read(value).ok()?;
             let why = match rolled_back_to {
                 Some(version) => format!("{why}; the hosts go back to {version}"),
                 None => why,
@@ -56,26 +55,26 @@ pub(super) fn automatic_act(text: &str, entry: &Entry) -> Option<PastEvent> {
             Some(act(HostChange::Halt, (at, Some(by)), Some(why)))
         }
         Key::StageOpened(..) => {
-            let StageOpening { at, by, .. } = codec::read(value).ok()?;
+            let StageOpening { at, by, .. } = keys::StageOpened::read(value).ok()?;
             Some(act(HostChange::Stage, (at, Some(by)), None))
         }
         Key::Soak(..) => {
-            let Soak { at, by, .. } = codec::read(value).ok()?;
+            let Soak { at, by, .. } = keys::Soak::read(value).ok()?;
             Some(act(HostChange::Soak, (at, Some(by)), None))
         }
         Key::Ended(_) => {
-            let Ended { at, by } = codec::read(value).ok()?;
+            let Ended { at, by } = keys::Ended::read(value).ok()?;
             Some(act(HostChange::End, (at, Some(by)), None))
         }
         Key::Failed(_, host) => {
-            let FailedHost { at, kind, reason, .. } = codec::read(value).ok()?;
+            let FailedHost { at, kind, reason, .. } = keys::Failed::read(value).ok()?;
             // Others noticed that the host is lost.
             let by = (kind != FailureKind::Lost).then(|| host.to_string());
             Some(act(HostChange::Failure, (at, by), Some(reason)))
         }
         // The trigger of an operator has an event.
         Key::RolloutRecord(order) => {
-            let record = codec::read::<RolloutRecord>(value).ok().filter(|record| record.rollback)?;
+            let record = keys::RolloutRecord::read(value).ok().filter(|record| record.rollback)?;
             let RolloutRecord { version, at, by, reason, .. } = record;
             let rollback = act(HostChange::Rollback, (at, by), reason);
             Some(PastEvent { new_value: Some(version.to_string()), revision: order.revision, ..rollback })

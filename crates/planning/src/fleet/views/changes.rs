@@ -4,9 +4,8 @@
 use super::automatic::{automatic_act, tells_of_acts};
 use super::past_event::{HostChange, PastEvent};
 use crate::text::rfc3339;
-use schema::codec;
 use schema::health::Health;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::HostName;
 use schema::records::Report;
 use schema::snapshot::{Entry, KeyChange};
@@ -96,7 +95,7 @@ fn is_new_event(change: &KeyChange) -> bool {
 }
 
 fn of_report(host: &HostName, change: &KeyChange) -> Vec<PastEvent> {
-    let read = |entry: &Option<Entry>| codec::read::<Report>(&entry.as_ref()?.value).ok();
+    let read = |entry: &Option<Entry>| keys::Report::read(&entry.as_ref()?.value).ok();
     let Some(after) = read(&change.after) else { return Vec::new() };
     let before = read(&change.before);
     // What was there and cannot be read, because it was erased or damaged, is not nothing.
@@ -132,7 +131,7 @@ fn end_of(host: &HostName, change: &KeyChange, changes: &[KeyChange]) -> Option<
     let written =
         changes.iter().filter(|other| is_of_host(&other.key)).find_map(|other| other.after.as_ref());
     let had_lease = change.before.as_ref().is_some_and(|entry| entry.lease != 0);
-    let report = written.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+    let report = written.and_then(|entry| keys::Report::read(&entry.value).ok());
     Some(match (report, written) {
         (Some(Report { verdict: HostVerdict::Running { version }, .. }), _) => {
             format!("an update to {version} starts")
@@ -152,6 +151,7 @@ fn event(host: &HostName, key: &str, change: HostChange, [old, new]: [Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schema::codec;
     use schema::names::{StepName, Token};
     use schema::order::InstructionOrder;
     use schema::plan::Phase;

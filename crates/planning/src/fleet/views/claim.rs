@@ -1,11 +1,10 @@
 //! A claim of a limit, with what is known of its holder.
 
 use crate::text::rfc3339;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
-use schema::records::{HeldClaim, LimitClaim, LostMark, Purpose};
+use schema::records::{HeldClaim, LimitClaim, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::operator;
@@ -47,8 +46,7 @@ impl Agent {
         if claims.as_ref().is_some_and(|claims| claims.lost) {
             return Self::Lost;
         }
-        let mark = found.get(&Key::LostMark(host.clone()));
-        let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let mark = found.value_of(keys::LostMark(host.clone()));
         let mark =
             mark.filter(|mark| claims.is_some_and(|claims| mark.is_about(claims.since, claims.rollout)));
         Self::Vanished(mark.and_then(|mark| rfc3339(mark.at)))
@@ -83,7 +81,7 @@ impl ClaimView {
     fn in_range(range: Prefix, found: &KeySnapshot) -> impl Iterator<Item = Self> + use<'_> {
         found.in_range(&range).filter_map(|(key, entry)| {
             let Ok(Key::Claim(limit, number)) = Key::parse(key) else { return None };
-            let claim = codec::read::<LimitClaim>(&entry.value).ok();
+            let claim = keys::Claim::read(&entry.value).ok();
             let agent = claim.as_ref().map_or(Agent::NotKnown, |claim| Agent::of(&claim.host, found));
             Some(Self { limit, number, claim, is_stale: operator::is_stale(entry, found), agent })
         })

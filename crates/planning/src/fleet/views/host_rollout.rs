@@ -3,13 +3,11 @@
 use super::claim::{ClaimView, HeldClaimView};
 use crate::rollout::{Need, Obstacle, RolloutView};
 use crate::text::as_rfc3339;
-use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::Key;
+use schema::keys;
 use schema::limit::Limit;
 use schema::names::HostName;
 use schema::plan::Phase;
-use schema::records::Report;
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::verdict::{HostVerdict, WaitingOn};
@@ -46,8 +44,7 @@ impl HostRollout {
     /// Returns the instruction on which a host waits at the limits of the rollout; `None` if it does not. `found`
     /// holds the keys of the host, and those of the instruction.
     pub fn waits_at_limits(host: &HostName, found: &KeySnapshot) -> Option<Instruction> {
-        let report = found.get(&Key::Report(host.clone()));
-        let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok())?;
+        let report = found.value_of(keys::Report(host.clone()))?;
         // A host that waits for a service is not at the limits yet.
         let waits = match report.verdict {
             HostVerdict::Waiting { on } => matches!(

@@ -1,8 +1,7 @@
 //! Hosts and services that operators took out of use.
 
 use crate::text::rfc3339;
-use schema::codec;
-use schema::keys::{Key, Prefix};
+use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
@@ -27,7 +26,7 @@ impl MaintenanceView {
     /// Returns everything that a snapshot shows to be out of use.
     pub fn all(found: &KeySnapshot) -> Vec<Self> {
         let of = |(key, entry): (&String, &schema::snapshot::Entry)| match Key::parse(key) {
-            Ok(Key::Maintenance(host)) => Some(Self::of(&host, &codec::read(&entry.value).ok()?)),
+            Ok(Key::Maintenance(host)) => Some(Self::of(&host, &keys::Maintenance::read(&entry.value).ok()?)),
             _ => None,
         };
         found.in_range(&Prefix::Maintenances).filter_map(of).flatten().collect()

@@ -5,7 +5,7 @@ use crate::text::{clean, rfc3339};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::host_config::ConfigScope;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{EventId, HostName};
 use schema::order::InstructionOrder;
 use schema::records::{Event, Trigger};
@@ -129,7 +129,7 @@ impl PastEvent {
         let Some((step_host, id)) = event_key(key) else { return unknown };
         let seconds = i64::try_from(id.millis() / 1000).ok().map(EpochSeconds);
         let dated = Self { at: seconds.and_then(rfc3339), step_host, seconds, ..unknown };
-        let Ok(event) = codec::read::<Event>(&entry.value) else { return dated };
+        let Ok(event) = keys::Event::read(&entry.value) else { return dated };
         let Event { by, user, client, verb, what, from, to, reason } = event;
         // Events of development states have the person in the place of the user.
         let (by, store_user) = if by.is_some() { (by, user) } else { (user, None) };

@@ -2,11 +2,10 @@
 
 use crate::text::Text;
 use catalog::{Instance, View};
-use schema::codec;
 use schema::health::{CheckStatus, Level};
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName, Tag};
-use schema::records::{FailingCheck, MaintenanceEntry, MaintenanceMode, Report};
+use schema::records::{FailingCheck, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,7 +155,7 @@ impl ServiceView {
         let mut without = Vec::new();
         let of_host = |instance: &InstanceView| {
             let entry = reports.get(&Key::Report(instance.host.clone()));
-            let report = entry.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+            let report = entry.and_then(|entry| keys::Report::read(&entry.value).ok());
             if report.is_none() {
                 without.push(instance.host.clone());
             }

@@ -1,10 +1,8 @@
 //! How long hosts take from their start to their proof, and for what comes before and after.
-
-use schema::codec;
-use schema::keys::Key;
+use schema::keys::{self, Key};
 use schema::names::{HostName, Role, StepName};
 use schema::order::InstructionOrder;
-use schema::records::{DURATIONS_IN_REPORT, HostProgress, Report, RosterEntry};
+use schema::records::{DURATIONS_IN_REPORT, HostProgress, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,8 +63,7 @@ impl Durations {
         let (mut updates, mut validations, mut prefetches) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for host in roster.keys() {
-            let report = found.get(&Key::Report(host.clone()));
-            let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+            let report = found.value_of(keys::Report(host.clone()));
             let known = report.map(|report| report.durations).unwrap_or_default();
             for known in known.iter().take(DURATIONS_IN_REPORT) {
                 let took = replaced.get(&known.step).copied().unwrap_or(known.took.0);
@@ -103,7 +100,7 @@ impl Durations {
     ) -> Self {
         let progress = |host: &HostName| {
             let progress = found.get(&Key::Progress(order, host.clone()))?;
-            codec::read::<HostProgress>(&progress.value).ok()
+            keys::Progress::read(&progress.value).ok()
         };
         let known = |took: fn(&HostProgress) -> Option<Duration>| {
             let by_host = roster.keys().filter_map(|host| Some((host.clone(), took(&progress(host)?)?)));

@@ -6,11 +6,10 @@ use crate::rollout::opening::hosts_of;
 use crate::rollout::results::{HostResult, results};
 use crate::rollout::stages::stage_of;
 use crate::rollout::{Need, place};
-use schema::codec;
-use schema::keys::{Key, StatusState};
+use schema::keys::{self, Key, StatusState};
 use schema::limit::{Limit, Place};
 use schema::names::{HostName, StatusType};
-use schema::records::{HostProgress, LimitClaim, ProgressState, ResolvedLimit, RosterEntry};
+use schema::records::{ProgressState, ResolvedLimit, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
@@ -73,8 +72,7 @@ impl Fleet {
             let unknown = RosterEntry::default();
             let entry = roster.get(&name).unwrap_or(&unknown);
             let place = place(&name, &record.version);
-            let progress = found.get(&Key::Progress(order, name.clone()));
-            let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
+            let progress = found.value_of(keys::Progress(order, name.clone()));
             let since = |state: ProgressState| {
                 let since = progress.filter(|progress| progress.state == state)?;
                 Some(passed(since.at, now))
@@ -105,7 +103,7 @@ impl Fleet {
             let Ok(Key::Claim(limit, _)) = Key::parse(key) else { continue };
             let Some(at) = limits.positions.get(&limit).copied() else { continue };
             limits.all[at].used += 1;
-            let holder = codec::read::<LimitClaim>(&entry.value).ok().map(|claim| claim.host);
+            let holder = keys::Claim::read(&entry.value).ok().map(|claim| claim.host);
             if let Some(host) = holder.and_then(|holder| positions.get(&holder)) {
                 hosts[*host].held.push(at);
             }

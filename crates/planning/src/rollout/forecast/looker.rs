@@ -7,8 +7,7 @@ use crate::rollout::NEWS_DELAY;
 use crate::rollout::end::READ_PAUSE;
 use crate::rollout::opening::Members;
 use crate::rollout::results::HostResult;
-use schema::codec;
-use schema::keys::Key;
+use schema::keys;
 use schema::records::Soak;
 use std::time::Duration;
 
@@ -52,8 +51,7 @@ impl<'a> Run<'a> {
     /// Begins a soak, or starts its timer. One that had begun when the forecast did goes on.
     fn soak(&mut self, length: Duration) {
         let ForecastInput { order, found, now, .. } = *self.input;
-        let begun = found.get(&Key::Soak(order, self.open));
-        let begun = begun.and_then(|entry| codec::read::<Soak>(&entry.value).ok()).filter(|soak| soak.timed);
+        let begun = found.value_of(keys::Soak(order, self.open)).filter(|soak| soak.timed);
         match (begun, self.soaking) {
             (None, Soaking::No) => {
                 self.soaking = Soaking::Begun;

@@ -1,6 +1,7 @@
 //! The failure budget.
 
 use super::*;
+use schema::keys;
 use schema::records::{FailedHost, FailureKind, Halt};
 
 /// A rollout of the role web under a limit for the fleet and this budget.
@@ -23,7 +24,7 @@ impl Found {
     fn failed_again(&mut self, name: &str, first: i64, at: i64) -> &mut Self {
         self.failed(name, false, first);
         let entry = self.0.entries.get_mut(&Key::Failed(ORDER, host(name)).to_string()).unwrap();
-        let failed: FailedHost = codec::read(&entry.value).unwrap();
+        let failed = keys::Failed::read(&entry.value).unwrap();
         let healed = FailedHost { healed: true, ..failed.clone() };
         (entry.mod_revision, entry.value) = (at, codec::write(&failed.over(&healed, first)).into_bytes());
         self
@@ -32,7 +33,7 @@ impl Found {
     /// A host that had failed vanished, which others wrote over its failure.
     fn lost(&mut self, name: &str, at: i64) -> &mut Self {
         let entry = self.0.entries.get_mut(&Key::Failed(ORDER, host(name)).to_string()).unwrap();
-        let before: FailedHost = codec::read(&entry.value).unwrap();
+        let before = keys::Failed::read(&entry.value).unwrap();
         let lost = FailedHost { kind: FailureKind::Lost, again: None, ..before.clone() };
         let lost = lost.over(&before, entry.mod_revision);
         (entry.mod_revision, entry.value) = (at, codec::write(&lost).into_bytes());

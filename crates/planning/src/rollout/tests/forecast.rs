@@ -2,7 +2,7 @@
 //! own.
 
 use super::*;
-use schema::keys::StatusState;
+use schema::keys::{self, StatusState};
 use schema::names::{StatusType, StepName};
 use schema::records::{FailureKind, HostProgress, ProgressState, Report, Soak, StepDuration};
 use schema::steps::StepPhase;
@@ -32,7 +32,7 @@ fn add(found: &mut Found, role: &str, count: usize) {
 impl Found {
     fn forecast_with(&self, failing: &[&str], durations: &Durations) -> Forecast {
         let record = match self.0.get(&Key::RolloutRecord(ORDER)) {
-            Some(entry) => codec::read(&entry.value).unwrap(),
+            Some(entry) => keys::RolloutRecord::read(&entry.value).unwrap(),
             None => RolloutRecord { at: NOW, ..self.record() },
         };
         let failing: BTreeSet<HostName> = failing.iter().map(|name| host(name)).collect();
@@ -180,8 +180,7 @@ fn what_keeps_hosts_from_starting_is_named() {
 fn values_of_limits_that_no_host_has_are_named() {
     let mut found = listed("web", 2);
     found.policy("[[limit]]\nby = \"role\"\nmax = 2\nvalues = { web = 1, wbe = 1, db = 0 }\n", 10);
-    let policy: schema::records::RolloutPolicy =
-        codec::read(&found.0.get(&Key::RolloutPolicy).unwrap().value).unwrap();
+    let policy = found.0.value_of(keys::RolloutPolicy).unwrap();
     let absent: Vec<String> =
         absent_values(&policy, &hosts_of(&found.0)).iter().map(ToString::to_string).collect();
     assert_eq!(absent, ["role db", "role wbe"]);

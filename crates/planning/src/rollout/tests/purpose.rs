@@ -1,6 +1,7 @@
 //! Claims for something else than an update.
 
 use super::*;
+use schema::keys;
 use schema::time::Now;
 use schema::transaction::{Compare, Operation};
 use schema::writes::Fence;
@@ -25,7 +26,7 @@ fn claims_after(found: &Found) -> Result<Option<HostClaims>, String> {
                 Operation::Put { key: Key::Claimed(_), value, .. } => Some(value.clone()),
                 _ => None,
             });
-            Ok(Some(codec::read(&written.expect("the claims of the host")).expect("a value")))
+            Ok(Some(keys::Claimed::read(&written.expect("the claims of the host")).expect("a value")))
         }
     }
 }

@@ -3,6 +3,7 @@
 //! This file is long because each way to open a stage, and each that must not open it, is a case of its own.
 
 use super::*;
+use schema::keys;
 use schema::records::{Excuse, FailureKind, ProgressState, RolloutOptions, Soak, StageOpening, Trigger};
 use schema::transaction::Operation;
 use std::collections::BTreeSet;
@@ -62,8 +63,7 @@ impl Found {
 
     /// The record that stands in the store.
     pub(super) fn stored(&self) -> RolloutRecord {
-        let record = self.0.get(&Key::RolloutRecord(ORDER)).expect("a record");
-        codec::read(&record.value).unwrap()
+        self.0.value_of(keys::RolloutRecord(ORDER)).expect("a record")
     }
 
     fn canary(&self) -> String {
@@ -379,7 +379,7 @@ fn a_stage_that_loses_a_chosen_host_to_an_earlier_one_chooses_again() {
     let Some(Operation::Put { value, .. }) = transaction.operations.first() else {
         panic!("{transaction:?}")
     };
-    let record: RolloutRecord = codec::read(value).unwrap();
+    let record = keys::RolloutRecord::read(value).unwrap();
     assert_eq!(record.stages[1].hosts, BTreeSet::from([spare]));
 }
 

@@ -3,6 +3,7 @@
 use super::claims::{ORDER, claims, start, time_out, vanished};
 use super::*;
 use crate::instruction::Instruction;
+use crate::keys;
 use crate::names::EventId;
 use crate::order::InstructionOrder;
 use crate::records::{FailedHost, FailureKind, Halt, HostClaims, Purpose, RolloutRecord, Trigger};
@@ -96,7 +97,7 @@ fn a_rollout_is_halted_once_and_resumed_as_it_was_seen() {
     assert!(store.apply(&resume(ORDER, record.clone(), &seen, &act)));
     assert_eq!(store.0.get(&Key::Halt(ORDER)), None);
     let written = store.0.get(&Key::RolloutRecord(ORDER)).expect("a record");
-    let written: RolloutRecord = codec::read(&written.value).expect("a value");
+    let written = keys::RolloutRecord::read(&written.value).expect("a value");
     assert_eq!(written, RolloutRecord { counted_from: seen.revision, ..record.clone() });
     let failed = store.0.get(&Key::Failed(ORDER, other())).expect("a failure");
     assert!(failed.create_revision > written.counted_from, "what came later counts");
@@ -121,7 +122,7 @@ fn a_lost_host_counts_as_failed_if_it_was_being_updated() {
         time_out(&mut store);
         assert!(store.apply(&end_claims(&host(), &store.0).expect("claims that can be read")));
         let found = store.0.get(&Key::Failed(ORDER, host()));
-        let found = found.map(|entry| codec::read::<FailedHost>(&entry.value).expect("a value"));
+        let found = found.map(|entry| keys::Failed::read(&entry.value).expect("a value"));
         assert_eq!(
             found.map(|failed| (failed.kind, failed.reason)),
             counts.then(|| { (FailureKind::Lost, "its agent did not run for 10m".to_owned()) })

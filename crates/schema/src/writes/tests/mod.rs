@@ -9,9 +9,9 @@ use super::{Fence, WriteRefusal};
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::health::Health;
-use crate::keys::{Key, StatusState};
+use crate::keys::{self, Key, StatusState};
 use crate::names::{EventId, HostName, ServiceName, StatusType, Token, Version};
-use crate::records::{LiveClaim, Report, RosterEntry, StatusRecord, StoreIdentity};
+use crate::records::{Report, RosterEntry, StatusRecord, StoreIdentity};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
@@ -293,7 +293,7 @@ fn a_start_is_refused_while_a_freeze_stands() {
 fn a_claim_under_a_new_lease_ends_the_old_listing_and_a_resumed_one_writes_nothing() {
     let host = host();
     let claim = r#"{"instance":"i","machine_id":"m","boot_id":"b","addresses":[]}"#;
-    let claim: LiveClaim = codec::read(claim.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let claim = keys::Live::read(claim.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     let roster = RosterEntry::default();
     let write = |lease, resumed| ClaimWrite {
         host: &host,

@@ -4,7 +4,7 @@ use super::claims::{ORDER, claims};
 use super::*;
 use crate::freeze::FreezeScope;
 use crate::host_config::{ConfigKind, ConfigScope};
-use crate::keys::Prefix;
+use crate::keys::{self, Prefix};
 use crate::limit::Place;
 use crate::names::ConfigName;
 use crate::records::{HostClaims, LimitClaim, Purpose, Ticket};
@@ -108,7 +108,7 @@ fn the_keys_of_a_name_with_capitals_are_moved_or_deleted() {
     let revision = store.0.revision_of(&Key::Claimed(host.clone()));
     assert_eq!(FoundClaims::read(&host, &store.0), FoundClaims { claims: Some(held.clone()), revision });
     let claim = store.0.get(&held.claims[0].key()).unwrap();
-    assert_eq!((claim.mod_revision, codec::read::<LimitClaim>(&claim.value).unwrap().host), (revision, host));
+    assert_eq!((claim.mod_revision, keys::Claim::read(&claim.value).unwrap().host), (revision, host));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 fn an_agent_replaces_the_roster_entry_that_scripts_of_its_host_wrote() {
     let host = HostName::new("web1").expect("a name");
     let claim = r#"{"instance":"i","machine_id":"m","boot_id":"b","addresses":[]}"#;
-    let claim: LiveClaim = codec::read(claim.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let claim = keys::Live::read(claim.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     let check = |before: &RosterEntry, own: &RosterEntry, expected: &RosterEntry| {
         let mut store = Store::default();
         store.put(&Key::Host(host.clone()), codec::write(before).as_bytes(), 0);
@@ -20,7 +20,7 @@ fn an_agent_replaces_the_roster_entry_that_scripts_of_its_host_wrote() {
         };
         assert!(store.apply(&write.transaction(&store.0)));
         let entry = store.0.get(&Key::Host(host.clone())).expect("an entry");
-        assert_eq!(codec::read::<RosterEntry>(&entry.value).as_ref(), Ok(expected));
+        assert_eq!(keys::Host::read(&entry.value).as_ref(), Ok(expected));
     };
     let of_script = RosterEntry::of_script(&host, EpochSeconds(5));
     let role = |name: &str| crate::names::Role::new(name).ok();
