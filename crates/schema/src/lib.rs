@@ -27,4 +27,6 @@ pub mod store_trust;
 pub mod time;
 pub mod transaction;
 pub mod verdict;
+mod verdict_kind;
+pub mod why_not;
 pub mod writes;

@@ -1,0 +1,259 @@
+use super::*;
+use crate::freeze::FreezeScope;
+use crate::health::Level;
+use crate::limit::LimitBy;
+use crate::names::LimitValue;
+use crate::time::Span;
+use std::time::Duration;
+
+fn host(name: &str) -> HostName {
+    HostName::new(name).unwrap()
+}
+
+fn stage(name: &str) -> StageName {
+    StageName::new(name).unwrap()
+}
+
+fn of_role(detail: LimitDetail) -> WhyNot {
+    let limit = Limit { by: LimitBy::Role, value: LimitValue::new("web").unwrap() };
+    WhyNot::Limit { limit, detail }
+}
+
+fn full(max: u32, used: usize, holders: &[&str]) -> WhyNot {
+    let holders = holders.iter().map(|name| host(name)).collect();
+    of_role(LimitDetail::Full { max, used, holders })
+}
+
+fn closed(open: Option<&str>, soak: Option<StageSoak>) -> WhyNot {
+    WhyNot::Stage { stage: stage("rest"), open: open.map(stage), soak, hold: None }
+}
+
+/// A reason, and what everybody sees of it.
+struct Row {
+    reason: WhyNot,
+    kind: VerdictKind,
+    text: &'static str,
+    /// The text with what is known of who holds the host; empty if it is the same.
+    detail: &'static str,
+}
+
+impl Row {
+    fn new(kind: VerdictKind, reason: WhyNot, text: &'static str) -> Self {
+        Self { reason, kind, text, detail: "" }
+    }
+
+    fn detail(self, detail: &'static str) -> Self {
+        Self { detail, ..self }
+    }
+}
+
+/// At least one row for every reason; see [`number`].
+fn rows() -> Vec<Row> {
+    let token = |text: &str| Token::new(text).unwrap();
+    let blocked = |reason, text| Row::new(VerdictKind::Blocked, reason, text);
+    let waiting = |reason, text| Row::new(VerdictKind::Waiting, reason, text);
+    let wait = Wait {
+        service: ServiceName::new("db").unwrap(),
+        level: Level::Functional,
+        need: 2,
+        have: 1,
+        phase: StepPhase::Apply,
+        step: None,
+        unreachable: false,
+    };
+    let hold = |others| {
+        let hold = StageHold {
+            host: host("a"),
+            others,
+            length: Span(Duration::from_secs(300)),
+            ends: EpochSeconds(7),
+        };
+        let (stage, open) = (stage("rest"), Some(stage("canary")));
+        WhyNot::Stage { stage, open, soak: None, hold: Some(Box::new(hold)) }
+    };
+    let waits = |name: &str, service: &str| WaitingHost {
+        host: host(name),
+        service: ServiceName::new(service).unwrap(),
+    };
+    let frozen = FrozenBy { scope: FreezeScope::Fleet, token: Some(token("t")), freeze: None };
+    const REACHED: &str = "waits for its turn: the limit of role web is reached";
+    const ZERO: &str = "waits for a larger limit: the limit of role web is 0";
+    const REST: &str = "waits for its turn: stage rest is not open";
+    vec![
+        blocked(
+            WhyNot::StoreWentBack { sign: WentBack::IdentityMissing },
+            "the store went back: its identity is missing; `orchestrate store accept --version V` ends this",
+        ),
+        blocked(
+            WhyNot::StoreUnreadable { why: "bad".into() },
+            "the store's identity /orchestrate/store cannot be read: bad",
+        ),
+        blocked(
+            WhyNot::OtherLineage { ours: token("a"), theirs: token("b") },
+            "this is another fleet's store: its lineage is b, this host belongs to a",
+        ),
+        blocked(
+            WhyNot::NameHeld { holder: "x".into(), ours: "y".into() },
+            "another agent lives under this host name: x; this one is y",
+        ),
+        blocked(
+            WhyNot::Decommissioned,
+            "the host was decommissioned; `orchestrate hosts add` takes it in again",
+        ),
+        blocked(
+            WhyNot::InvalidInstruction { why: "empty".into() },
+            "/current_version is not a version: empty",
+        ),
+        blocked(
+            WhyNot::Settings { why: "/etc: others".into() },
+            "the settings are not trusted, nothing runs: /etc: others",
+        ),
+        blocked(WhyNot::Rollout { why: "two limits by role".into() }, "two limits by role"),
+        blocked(
+            WhyNot::CannotRecord { why: "disk full".into() },
+            "the state directory cannot be written: disk full",
+        ),
+        blocked(
+            WhyNot::NewerInstruction { decided: 9, found: 7 },
+            "it decided on the instruction of revision 9, the store has one of revision 7: the store went back",
+        ),
+        blocked(
+            WhyNot::Deadlock(vec![waits("a", "x"), waits("b", "y")]),
+            "a deadlock: a waits for x on b, b waits for y on a",
+        ),
+        Row::new(VerdictKind::Frozen, WhyNot::Frozen(frozen), "the fleet is frozen; why cannot be read"),
+        waiting(
+            WhyNot::Step { phase: StepPhase::Apply, step: StepName::new("packages").unwrap() },
+            "waits for apply step packages, which said \"not yet\"",
+        ),
+        waiting(WhyNot::Service(wait.clone()), "waits for db: 1 of 2 functional"),
+        waiting(
+            WhyNot::Service(Wait { unreachable: true, ..wait }),
+            "waits for db: 1 of 2 functional, and the probe from here fails",
+        ),
+        waiting(WhyNot::Status(StatusType::validation()), "validation said \"not yet\""),
+        waiting(WhyNot::Spread, "waits for its turn: the start of hosts is spread"),
+        waiting(full(1, 1, &["a"]), REACHED).detail("1 of at most 1 hosts of role web are unavailable: a"),
+        waiting(full(4, 5, &["a", "b", "c", "d"]), REACHED)
+            .detail("5 of at most 4 hosts of role web are unavailable: a, b, c and 2 more"),
+        waiting(full(1, 1, &[]), REACHED)
+            .detail("1 of at most 1 hosts of role web are unavailable: 1 whose claims cannot be read"),
+        waiting(full(0, 0, &[]), ZERO).detail("the limit of role web is 0"),
+        waiting(of_role(LimitDetail::Queue { ahead: 0 }), REACHED)
+            .detail("it takes its place among the hosts that wait for the limit of role web"),
+        waiting(of_role(LimitDetail::Queue { ahead: 1 }), REACHED)
+            .detail("1 host waits for the limit of role web before it"),
+        waiting(of_role(LimitDetail::Queue { ahead: 2 }), REACHED)
+            .detail("2 hosts wait for the limit of role web before it"),
+        waiting(of_role(LimitDetail::Queue { ahead: 3 }), REACHED)
+            .detail("at least 3 hosts wait for the limit of role web before it"),
+        waiting(of_role(LimitDetail::NotTold { is_zero: false }), REACHED)
+            .detail("the limit of role web is reached"),
+        waiting(of_role(LimitDetail::NotTold { is_zero: true }), ZERO).detail("the limit of role web is 0"),
+        waiting(closed(Some("canary"), None), REST)
+            .detail("stage rest is not open: not all hosts of stage canary are proven"),
+        waiting(closed(Some("canary"), Some(StageSoak { ends: Some(EpochSeconds(5)) })), REST)
+            .detail("stage rest is not open: the hosts of stage canary are observed first"),
+        waiting(closed(None, None), REST).detail("stage rest is not open"),
+        waiting(hold(0), REST).detail("stage rest is not open: a is proven and holds its claims for 5m"),
+        waiting(hold(2), REST)
+            .detail("stage rest is not open: a and 2 more are proven and hold their claims for 5m"),
+        waiting(
+            WhyNot::Window { opens: "Mon 10:00 UTC".into(), starts: Some(EpochSeconds(5)) },
+            "waits for the next update window, which opens Mon 10:00 UTC",
+        )
+        .detail("no update window is open; the next one opens Mon 10:00 UTC"),
+        waiting(
+            WhyNot::Halted { why: "3 failed".into() },
+            "waits for an operator: the rollout is halted: 3 failed",
+        )
+        .detail("the rollout is halted: 3 failed"),
+        waiting(
+            WhyNot::OverBudget { failed: 1, budget: 0 },
+            "waits for an operator: the rollout is halted: 1 host failed, 0 tolerated",
+        )
+        .detail("the rollout is halted: 1 host failed, 0 tolerated"),
+        waiting(WhyNot::Store, "waits for the store, which cannot be read"),
+        waiting(WhyNot::ExternalDriver, "waits for the script that applies versions here"),
+        waiting(WhyNot::Instruction, "waits for a first version to be triggered"),
+        Row::new(VerdictKind::Running, WhyNot::NotRead, "the limits of the rollout are being read"),
+        Row::new(VerdictKind::Running, WhyNot::NoRecord, "the record of the rollout is not written yet"),
+        Row::new(
+            VerdictKind::Frozen,
+            WhyNot::Told { kind: VerdictKind::Frozen, words: "the fleet is frozen".into() },
+            "the fleet is frozen",
+        ),
+    ]
+}
+
+/// A new reason needs a row: this function does not compile without it.
+fn number(reason: &WhyNot) -> usize {
+    match reason {
+        WhyNot::StoreWentBack { .. } => 0,
+        WhyNot::StoreUnreadable { .. } => 1,
+        WhyNot::OtherLineage { .. } => 2,
+        WhyNot::NameHeld { .. } => 3,
+        WhyNot::Decommissioned => 4,
+        WhyNot::InvalidInstruction { .. } => 5,
+        WhyNot::Settings { .. } => 6,
+        WhyNot::Rollout { .. } => 7,
+        WhyNot::CannotRecord { .. } => 8,
+        WhyNot::NewerInstruction { .. } => 9,
+        WhyNot::Deadlock(_) => 10,
+        WhyNot::Frozen(_) => 11,
+        WhyNot::Step { .. } => 12,
+        WhyNot::Service(_) => 13,
+        WhyNot::Status(_) => 14,
+        WhyNot::Spread => 15,
+        WhyNot::Limit { .. } => 16,
+        WhyNot::Stage { .. } => 17,
+        WhyNot::Window { .. } => 18,
+        WhyNot::Halted { .. } => 19,
+        WhyNot::OverBudget { .. } => 20,
+        WhyNot::Store => 21,
+        WhyNot::ExternalDriver => 22,
+        WhyNot::Instruction => 23,
+        WhyNot::NotRead => 24,
+        WhyNot::NoRecord => 25,
+        WhyNot::Told { .. } => 26,
+    }
+}
+
+#[test]
+fn every_reason_has_a_verdict_a_text_and_a_hint() {
+    let rows = rows();
+    let mut numbers: Vec<usize> = rows.iter().map(|row| number(&row.reason)).collect();
+    numbers.dedup();
+    assert_eq!(numbers, Vec::from_iter(0..27), "every reason has a row");
+    for Row { reason, kind, text, detail } in rows {
+        assert_eq!(reason.kind(), kind, "{reason:?}");
+        assert_eq!(reason.to_string(), text, "{reason:?}");
+        assert_eq!(reason.detail(), if detail.is_empty() { text } else { detail }, "{reason:?}");
+        assert!(reason.hint().starts_with("ends when"), "{reason:?}");
+    }
+}
+
+#[test]
+fn who_holds_a_host_is_no_news_but_what_holds_it_is() {
+    let check = |one: &WhyNot, other: &WhyNot, same: bool| {
+        assert_eq!(one.is_same_as(other), same, "{one:?}, {other:?}");
+        assert_eq!(other.is_same_as(one), same, "{other:?}, {one:?}");
+    };
+    let not_told = |is_zero| of_role(LimitDetail::NotTold { is_zero });
+    let fleet = Limit { by: LimitBy::Fleet, value: LimitValue::new("all").unwrap() };
+    check(&full(1, 1, &["a"]), &full(2, 2, &["b", "c"]), true);
+    check(&full(1, 1, &["a"]), &of_role(LimitDetail::Queue { ahead: 1 }), true);
+    check(&full(1, 1, &["a"]), &not_told(false), true);
+    check(&full(1, 1, &["a"]), &full(0, 1, &["a"]), false);
+    check(&full(0, 0, &[]), &not_told(true), true);
+    check(&not_told(false), &WhyNot::Limit { limit: fleet, detail: LimitDetail::Queue { ahead: 1 } }, false);
+    check(&closed(Some("canary"), None), &closed(Some("half"), Some(StageSoak { ends: None })), true);
+    check(&closed(Some("canary"), None), &not_told(false), false);
+    let halted = |why: &str| WhyNot::Halted { why: why.into() };
+    check(&halted("1 host failed, 0 tolerated"), &WhyNot::OverBudget { failed: 1, budget: 0 }, true);
+    check(&halted("enough"), &WhyNot::OverBudget { failed: 1, budget: 0 }, false);
+    check(&halted("enough"), &halted("too much"), false);
+    let window = |opens: &str, at| WhyNot::Window { opens: opens.into(), starts: Some(EpochSeconds(at)) };
+    check(&window("Mon", 1), &window("Mon", 2), true);
+    check(&window("Mon", 1), &window("Tue", 1), false);
+}
