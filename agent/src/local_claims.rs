@@ -9,13 +9,13 @@ use crate::handles::Handles;
 use crate::rollout::{HOLDERS_INTERVAL, look_after};
 use etcd_session::{Deadline, PresenceState, Session, StoreError};
 use planning::rollout::{
-    ClaimAnswer, ClaimRequest, Holders, Obstacle, RolloutView, limit_reads, rollout_reads, store_reads,
-    view_for_claims,
+    ClaimAnswer, ClaimRequest, Holders, RolloutView, limit_reads, rollout_reads, store_reads, view_for_claims,
 };
 use schema::names::{HostName, Token};
 use schema::reads::Read;
 use schema::records::{HeldClaim, Purpose};
 use schema::snapshot::KeySnapshot;
+use schema::why_not::WhyNot;
 use schema::writes::Fence;
 use schema::writes::claims::FoundClaims;
 use schema::writes::purpose::end_purpose;
@@ -31,7 +31,7 @@ const TRIES: u32 = 5;
 #[derive(Debug)]
 pub(crate) enum ClaimRefusal {
     /// The rollout holds the host back.
-    HeldBack(Obstacle),
+    HeldBack(WhyNot),
     /// Nobody holds the lock of the command, which is at this path.
     NotLocked(PathBuf),
     /// The store cannot be written by this host now.
@@ -137,7 +137,7 @@ impl LocalClaims {
                 }
             }
         }
-        Err(ClaimRefusal::HeldBack(Obstacle::NotRead))
+        Err(ClaimRefusal::HeldBack(WhyNot::NotRead))
     }
 
     /// Looks after the hosts that keep this one waiting, now and then.

@@ -14,12 +14,11 @@ use crate::recorder::RecorderFeed;
 use etcd_session::{
     Advance, Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession, StorePosition,
 };
-use planning::fleet::{Blocked, FleetVerdict, Waiting};
+use planning::fleet::FleetVerdict;
 use schema::keys;
 use schema::names::Token;
 use schema::reads::Keys;
 use schema::snapshot::KeySnapshot;
-use schema::verdict::WaitingOn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -446,10 +445,7 @@ impl Follower {
             return;
         }
         self.deadlocks_at = Instant::now() + DEADLOCKS_INTERVAL;
-        let waits = |verdict: &FleetVerdict| {
-            matches!(verdict, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))))
-                || matches!(verdict, FleetVerdict::Blocked(Blocked::Deadlock(_)))
-        };
+        let waits = FleetVerdict::waits_for_services;
         self.fleet.change(|observed| {
             if let Some(observed) = observed.as_mut().filter(|o| o.fleet.verdicts().values().any(waits)) {
                 observed.find_deadlocks(now());

@@ -7,8 +7,8 @@ use crate::clock;
 use crate::rollout::FoundRollout;
 use etcd_session::{Deadline, HostWritten, jitter};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
-use planning::rollout::Obstacle;
 use schema::plan::Effect;
+use schema::why_not::WhyNot;
 use schema::writes::WriteRefusal;
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ impl Executor {
         let revision = match written {
             HostWritten::Done(revision) => revision,
             HostWritten::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
-            HostWritten::Frozen(by, at) => return Err(ExecuteError::HeldBack(Obstacle::Frozen(by), at)),
-            HostWritten::HeldBack(at) => return Err(ExecuteError::HeldBack(Obstacle::NotRead, at)),
+            HostWritten::Frozen(by, at) => return Err(ExecuteError::HeldBack(WhyNot::Frozen(by), at)),
+            HostWritten::HeldBack(at) => return Err(ExecuteError::HeldBack(WhyNot::NotRead, at)),
         };
         context.store_written();
         let published = write.applied(&mut context.state, revision).map_err(ExecuteError::Refused)?;

@@ -15,11 +15,11 @@ use commands::trust;
 use etcd_session::{Session, StoreError, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep, VersionFile};
 use planning::policy::Step;
-use planning::rollout::Obstacle;
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
 use schema::names::Version;
 use schema::plan::Effect;
 use schema::steps::{StepEnd, StepPhase};
+use schema::why_not::WhyNot;
 use schema::writes::WriteRefusal;
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +37,7 @@ pub(crate) enum ExecuteError {
     /// A comparison of the transaction failed.
     Refused(WriteRefusal),
     /// This kept the host from starting, at this revision.
-    HeldBack(Obstacle, i64),
+    HeldBack(WhyNot, i64),
     /// The store could not be written.
     Store(StoreError),
 }

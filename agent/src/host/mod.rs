@@ -340,7 +340,7 @@ impl Reconciler {
                 return;
             }
             Err(ExecuteError::HeldBack(obstacle, revision)) => {
-                tracing::info!(%obstacle, "the host does not start");
+                tracing::info!(obstacle = %obstacle.detail(), "the host does not start");
                 context.brakes.refuse(&context.state, obstacle, revision, clock::boot_millis());
                 self.observe_rollout(context);
                 return;

@@ -98,8 +98,12 @@ impl Reconciler {
     /// Shows the state after a decision to other tasks, to the log and to the service manager.
     pub(super) fn publish_status(&self, context: &Context, decision: &Decision) {
         let before = self.status.borrow().clone();
-        if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
-            let (verdict, detail) = (decision.verdict.kind().as_str(), decision.verdict.message());
+        let (verdict, detail) = (decision.verdict.kind().as_str(), decision.verdict.message());
+        // Who holds a limit changes often, and the reason stays the same.
+        let says_the_same = |before: &Decision| {
+            before.verdict.kind() == decision.verdict.kind() && before.verdict.message() == detail
+        };
+        if !before.decision.as_ref().is_some_and(says_the_same) {
             match decision.verdict.kind() {
                 VerdictKind::Failed | VerdictKind::Suspect | VerdictKind::Blocked | VerdictKind::Lost => {
                     tracing::warn!(verdict, detail, "the verdict of this host");
@@ -108,7 +112,7 @@ impl Reconciler {
                     tracing::info!(verdict, detail, "the verdict of this host");
                 }
             }
-            crate::systemd::status(&format!("{verdict} {}", decision.verdict.message()));
+            crate::systemd::status(&format!("{verdict} {detail}"));
         }
         let state = &context.state;
         self.status.send_replace(Arc::new(Status {

@@ -12,9 +12,9 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use planning::rollout::Obstacle;
 use schema::names::Token;
 use schema::records::Purpose;
+use schema::why_not::{LimitDetail, WhyNot};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -53,19 +53,14 @@ impl From<ClaimRefusal> for Refused {
         let (code, kind, value, lock) = match refusal {
             ClaimRefusal::HeldBack(obstacle) => {
                 let kind = match &obstacle {
-                    Obstacle::Full { .. } => "failed_lock_semaphore_full",
-                    Obstacle::NotItsTurn { .. } => "failed_lock_not_its_turn",
-                    Obstacle::Frozen(_) => "failed_lock_frozen",
-                    Obstacle::NotRead | Obstacle::NoRecord => "failed_lock_try_again",
+                    WhyNot::Limit { detail: LimitDetail::Queue { .. }, .. } => "failed_lock_not_its_turn",
+                    WhyNot::Limit { .. } => "failed_lock_semaphore_full",
+                    WhyNot::Frozen(_) => "failed_lock_frozen",
+                    WhyNot::NotRead | WhyNot::NoRecord => "failed_lock_try_again",
                     // Halts, stages and windows are about the version: no request meets one.
-                    Obstacle::Refused(_)
-                    | Obstacle::Unusable(_)
-                    | Obstacle::StageClosed { .. }
-                    | Obstacle::OutsideWindow(_)
-                    | Obstacle::Halted(_)
-                    | Obstacle::OverBudget { .. } => "failed_lock_unusable",
+                    _ => "failed_lock_unusable",
                 };
-                (StatusCode::CONFLICT, kind, obstacle.to_string(), None)
+                (StatusCode::CONFLICT, kind, obstacle.detail(), None)
             }
             ClaimRefusal::NotLocked(path) => {
                 let value = "nobody holds the lock of the command".to_owned();

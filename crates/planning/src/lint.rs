@@ -187,7 +187,8 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for root in graph.roots().keys() {
         if let Root::Loop(ring) = root {
-            let source = ring.first().and_then(|(host, _)| sources.get(host)).cloned().unwrap_or_default();
+            let source =
+                ring.first().and_then(|waiting| sources.get(&waiting.host)).cloned().unwrap_or_default();
             found.push((source, format!("a deadlock: {root}")));
         }
     }

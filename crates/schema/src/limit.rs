@@ -109,6 +109,24 @@ impl Limit {
         format!("{}/{}", self.by, self.value)
     }
 
+    /// Reads the words that [`fmt::Display`] writes. A label with the name `role` or `group` is taken for a role or
+    /// a group, which has the same words.
+    ///
+    /// # Errors
+    /// Returns an error that names the words.
+    pub(crate) fn read_words(words: &str) -> Result<Self, String> {
+        let read = || {
+            let (by, value) = match words.split_once(' ')? {
+                ("the", "fleet") => (LimitBy::Fleet, ALL),
+                ("role", value) => (LimitBy::Role, value),
+                ("group", value) => (LimitBy::Group, value),
+                (label, value) => (LimitBy::Label(LabelName::new(label).ok()?), value),
+            };
+            Some(Self { by, value: LimitValue::new(value).ok()? })
+        };
+        read().ok_or_else(|| format!("{} is no limit", crate::names::quoted(words)))
+    }
+
     /// Reads the two parts of a path.
     pub(crate) fn read(by: &str, value: &str) -> Option<Self> {
         Some(Self { by: LimitBy::read(by).ok()?, value: LimitValue::new(value).ok()? })

@@ -372,6 +372,13 @@ impl ConfigName {
     }
 }
 
+impl StageName {
+    /// Returns the name of the stage of all hosts that no other stage selects. It comes last.
+    pub fn rest() -> Self {
+        Self("rest".into())
+    }
+}
+
 impl StatusType {
     /// Returns the type for the apply phase, whatever tool runs it; `puppet` is its historical
     /// name.

@@ -8,6 +8,7 @@ use crate::names::{ServiceName, StepName, Token, Version};
 use crate::order::InstructionOrder;
 use crate::steps::StepPhase;
 use crate::time::{BootMillis, Span};
+use crate::why_not::WhyNot;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -272,25 +273,13 @@ pub enum Reason {
         /// The time that it had.
         within: Span,
     },
-    /// A freeze stands.
-    Frozen {
-        /// What is frozen, by whom and why.
-        by: String,
-    },
-    /// As many hosts are unavailable as a limit of the rollout allows, or other hosts come first.
-    Limited {
-        /// Which limit, and who holds it or comes first.
-        why: String,
-    },
-    /// The rollout cannot be followed, or not yet.
-    Rollout {
-        /// Why.
-        why: String,
-    },
     /// An external script applies versions on this host.
     ExternalDriver,
     /// The host is blocked; the verdict says by what.
     Blocked,
+    /// A freeze or the rollout keeps the host from starting. In the store it is in words.
+    #[serde(untagged)]
+    HeldBack(#[serde(with = "crate::why_not::planned")] WhyNot),
 }
 
 impl fmt::Display for Reason {
@@ -326,10 +315,9 @@ impl fmt::Display for Reason {
             Self::TooSlow { within } => {
                 return write!(f, "it has not succeeded {within} after the start");
             }
-            Self::Frozen { by } => by,
-            Self::Limited { why } | Self::Rollout { why } => why,
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",
             Self::Blocked => "the host is blocked",
+            Self::HeldBack(reason) => return f.write_str(&reason.detail()),
         })
     }
 }

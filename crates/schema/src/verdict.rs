@@ -2,182 +2,19 @@
 //! served by `/status`, stored in the report and printed by `orchestrate`.
 
 use crate::codec::cut;
-use crate::names::{StepName, Token, Version};
-use crate::records::{Cause, REASON_MAX_BYTES, Wait};
+use crate::names::{StepName, Version};
+use crate::records::{Cause, REASON_MAX_BYTES};
 use crate::steps::{StepEnd, StepPhase};
-use crate::store_trust::WentBack;
 use crate::time::Span;
+use crate::why_not::{BlockedWire, VerdictWire, WaitingWire, WhyNot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 pub use crate::verdict_kind::VerdictKind;
 
-/// What blocks a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "by", rename_all = "snake_case")]
-pub enum BlockedBy {
-    /// The store went back.
-    StoreWentBack {
-        /// The sign that showed it.
-        sign: WentBack,
-    },
-    /// The store's identity cannot be read.
-    StoreUnreadable {
-        /// The error of the parser.
-        why: String,
-    },
-    /// The store belongs to another fleet.
-    OtherLineage {
-        /// The lineage that this host belongs to.
-        ours: Token,
-        /// The lineage of the store.
-        theirs: Token,
-    },
-    /// Another agent claims this host name.
-    NameHeld {
-        /// The claim of the other agent, in words.
-        holder: String,
-        /// The claim of this agent, in words.
-        ours: String,
-    },
-    /// The host was decommissioned.
-    Decommissioned,
-    /// The text of `/current_version` is not a valid version.
-    InvalidInstruction {
-        /// The rule that the text breaks.
-        why: String,
-    },
-    /// Users other than root and the agent's user can write the settings: nothing that the settings
-    /// name runs.
-    Settings {
-        /// The file or directory, and who can write it.
-        why: String,
-    },
-    /// The rules of the rollout cannot be followed on this host.
-    Rollout {
-        /// What is wrong with them.
-        why: String,
-    },
-    /// The state directory cannot be written: nothing disruptive starts that could not be recorded.
-    CannotRecord {
-        /// The error of the write.
-        why: String,
-    },
-}
-
-impl fmt::Display for BlockedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::StoreWentBack { sign } => {
-                write!(f, "the store went back: {sign}; `orchestrate store accept --version V` ends this")
-            }
-            Self::StoreUnreadable { why } => {
-                write!(f, "the store's identity /orchestrate/store cannot be read: {why}")
-            }
-            Self::OtherLineage { ours, theirs } => {
-                write!(
-                    f,
-                    "this is another fleet's store: its lineage is {theirs}, this host belongs to {ours}"
-                )
-            }
-            Self::NameHeld { holder, ours } => {
-                write!(f, "another agent lives under this host name: {holder}; this one is {ours}")
-            }
-            Self::Decommissioned => {
-                f.write_str("the host was decommissioned; `orchestrate hosts add` takes it in again")
-            }
-            Self::InvalidInstruction { why } => write!(f, "/current_version is not a version: {why}"),
-            Self::Settings { why } => write!(f, "the settings are not trusted, nothing runs: {why}"),
-            Self::Rollout { why } => f.write_str(why),
-            Self::CannotRecord { why } => write!(f, "the state directory cannot be written: {why}"),
-        }
-    }
-}
-
-/// What a host waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "on", rename_all = "snake_case")]
-pub enum WaitingOn {
-    /// A deferred step: it said "not yet".
-    Step {
-        /// Phase of the step.
-        phase: StepPhase,
-        /// Name of the step.
-        step: StepName,
-    },
-    /// A service that is needed.
-    Service(Wait),
-    /// The host's place in the window over which the starts of hosts are spread.
-    Spread,
-    /// A limit of the rollout: as many hosts as it allows are unavailable.
-    Limit {
-        /// The hosts that it counts, in words.
-        limit: String,
-        /// True if it is 0: no host of it starts, whoever is done.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        is_zero: bool,
-    },
-    /// The stage of the host: the hosts of an earlier stage come first.
-    Stage {
-        /// The stage.
-        stage: String,
-    },
-    /// An update window.
-    Window {
-        /// When the next one opens, in words.
-        opens: String,
-    },
-    /// An operator: the rollout is halted.
-    Operator {
-        /// Why, in words.
-        why: String,
-    },
-    /// The store, which cannot be used.
-    Store,
-    /// The external script that applies versions on this host.
-    ExternalDriver,
-    /// A first instruction.
-    Instruction,
-}
-
-impl WaitingOn {
-    /// Returns the explanation of a host that waits.
-    pub fn message(&self) -> String {
-        format!("waits for {self}")
-    }
-
-    /// True if the host waits for its turn in the rollout. A halt of the rollout outweighs this.
-    pub fn is_turn(&self) -> bool {
-        matches!(self, Self::Limit { .. } | Self::Stage { .. } | Self::Window { .. })
-    }
-
-    /// True if a halt of the rollout keeps the host, or would.
-    pub fn depends_on_halt(&self) -> bool {
-        self.is_turn() || matches!(self, Self::Operator { .. })
-    }
-}
-
-impl fmt::Display for WaitingOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Step { phase, step } => write!(f, "{phase} step {step}, which said \"not yet\""),
-            Self::Service(wait) => wait.fmt(f),
-            Self::Spread => f.write_str("its turn: the start of hosts is spread"),
-            Self::Limit { limit, is_zero: false } => write!(f, "its turn: the limit of {limit} is reached"),
-            Self::Limit { limit, is_zero: true } => write!(f, "a larger limit: the limit of {limit} is 0"),
-            Self::Stage { stage } => write!(f, "its turn: stage {stage} is not open"),
-            Self::Window { opens } => write!(f, "the next update window, which opens {opens}"),
-            Self::Operator { why } => write!(f, "an operator: {why}"),
-            Self::Store => f.write_str("the store, which cannot be read"),
-            Self::ExternalDriver => f.write_str("the script that applies versions here"),
-            Self::Instruction => f.write_str("a first version to be triggered"),
-        }
-    }
-}
-
 /// The verdict of a host about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
+#[serde(from = "Wire", into = "Wire")]
 pub enum HostVerdict {
     /// The target is installed and works.
     Ok,
@@ -186,31 +23,62 @@ pub enum HostVerdict {
         /// The target.
         version: Version,
     },
-    /// The host could continue, but waits.
-    Waiting {
-        /// What the host waits for.
-        #[serde(flatten)]
-        on: WaitingOn,
-    },
-    /// The host is blocked.
-    Blocked {
-        /// What blocks the host.
-        #[serde(flatten)]
-        by: BlockedBy,
-    },
+    /// The host could continue, but waits, or is blocked.
+    Held(WhyNot),
     /// An attempt or a validation failed.
     Failed(HostFailure),
 }
 
+/// The form of a verdict in the store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+enum Wire {
+    Ok,
+    Running {
+        version: Version,
+    },
+    Waiting {
+        #[serde(flatten)]
+        on: WaitingWire,
+    },
+    Blocked {
+        #[serde(flatten)]
+        by: BlockedWire,
+    },
+    Failed(HostFailure),
+}
+
+impl From<HostVerdict> for Wire {
+    fn from(verdict: HostVerdict) -> Self {
+        match verdict {
+            HostVerdict::Ok => Self::Ok,
+            HostVerdict::Running { version } => Self::Running { version },
+            HostVerdict::Held(reason) => match VerdictWire::from(reason) {
+                VerdictWire::Waiting(on) => Self::Waiting { on },
+                VerdictWire::Blocked(by) => Self::Blocked { by },
+            },
+            HostVerdict::Failed(failed) => Self::Failed(failed),
+        }
+    }
+}
+
+impl From<Wire> for HostVerdict {
+    fn from(wire: Wire) -> Self {
+        match wire {
+            Wire::Ok => Self::Ok,
+            Wire::Running { version } => Self::Running { version },
+            Wire::Waiting { on } => Self::Held(on.into()),
+            Wire::Blocked { by } => Self::Held(by.into()),
+            Wire::Failed(failed) => Self::Failed(failed),
+        }
+    }
+}
+
 impl HostVerdict {
-    /// True if both are the same verdict. The number of instances of a service that the host waits
-    /// for is not compared.
+    /// True if both are the same news: who holds a limit, for example, is not compared.
     pub fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
-            (
-                Self::Waiting { on: WaitingOn::Service(one) },
-                Self::Waiting { on: WaitingOn::Service(two) },
-            ) => one.is_same_as(two),
+            (Self::Held(one), Self::Held(two)) => one.is_same_as(two),
             _ => self == other,
         }
     }
@@ -220,8 +88,7 @@ impl HostVerdict {
         match self {
             Self::Ok => VerdictKind::Ok,
             Self::Running { .. } => VerdictKind::Running,
-            Self::Waiting { .. } => VerdictKind::Waiting,
-            Self::Blocked { .. } => VerdictKind::Blocked,
+            Self::Held(reason) => reason.kind(),
             Self::Failed(failed) => failed.kind(),
         }
     }
@@ -231,8 +98,7 @@ impl HostVerdict {
         match self {
             Self::Ok => String::new(),
             Self::Running { version } => on_its_way(version),
-            Self::Waiting { on } => on.message(),
-            Self::Blocked { by } => by.to_string(),
+            Self::Held(reason) => reason.to_string(),
             Self::Failed(failed) => failed.to_string(),
         }
     }

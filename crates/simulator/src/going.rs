@@ -8,13 +8,13 @@ use planning::host::{
     BrakesMemory, Claim, Decision, Desired, Fact, HostProblems, HostState, KnownStore, Observed, RunningStep,
     StepReport, StoreWrite, VersionFile, advance, store_view,
 };
-use planning::rollout::Obstacle;
 use schema::followed::FollowedKeys;
 use schema::names::Token;
 use schema::plan::{Action, Effect};
 use schema::records::MachineInfo;
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::StoreTrust;
+use schema::why_not::WhyNot;
 use schema::writes::host::{ExpectedKeys, Outcome};
 use std::rc::Rc;
 
@@ -238,7 +238,7 @@ impl Going<'_> {
                 Outcome::Frozen(by) => {
                     host.brakes.refuse(
                         state,
-                        Obstacle::Frozen(by),
+                        WhyNot::Frozen(by),
                         committed.found.revision,
                         self.setting.now.boot,
                     );
@@ -246,7 +246,7 @@ impl Going<'_> {
                 Outcome::HeldBack => {
                     host.brakes.refuse(
                         state,
-                        Obstacle::NotRead,
+                        WhyNot::NotRead,
                         committed.found.revision,
                         self.setting.now.boot,
                     );

@@ -6,10 +6,10 @@ use crate::event::{Answer, Call, Sender, Task};
 use crate::laws::Intent;
 use crate::world::{REQUEST_MILLIS, World};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
-use planning::rollout::Obstacle;
 use schema::keys::Key;
 use schema::plan::Effect;
 use schema::snapshot::KeySnapshot;
+use schema::why_not::WhyNot;
 use schema::writes::host::Outcome;
 use schema::writes::{Fence, WriteRefusal};
 
@@ -124,7 +124,7 @@ impl Agent {
                 world.note(|| format!("{}: {by}", self.state.host));
                 self.brakes.refuse(
                     &self.state,
-                    Obstacle::Frozen(by),
+                    WhyNot::Frozen(by),
                     found.revision,
                     world.clock(self.machine).boot,
                 );
@@ -135,7 +135,7 @@ impl Agent {
                 world.note(|| format!("{}: held back by its rollout", self.state.host));
                 self.brakes.refuse(
                     &self.state,
-                    Obstacle::NotRead,
+                    WhyNot::NotRead,
                     found.revision,
                     world.clock(self.machine).boot,
                 );

@@ -4,13 +4,13 @@ use super::context::{Store, now};
 use super::services;
 use crate::output;
 use etcd_session::{Deadline, FoundEntry, StoreError};
-use planning::fleet::{Fleet, FleetTarget, FleetVerdict, HostFacts, Waiting};
+use planning::fleet::{Fleet, FleetTarget, FleetVerdict, HostFacts};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::records::certificate_warning;
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, format_duration};
-use schema::verdict::WaitingOn;
+use schema::why_not::WhyNot;
 use std::time::Duration;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
@@ -71,15 +71,14 @@ pub(super) async fn find_obstacles(
     revision: i64,
     store: &Store<'_>,
 ) -> Result<(), StoreError> {
-    let any = |fleet: &Fleet, test: fn(&WaitingOn) -> bool| {
-        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(on)) if test(on));
-        fleet.verdicts().values().any(waits)
+    let any = |fleet: &Fleet, test: fn(&WhyNot) -> bool| {
+        fleet.verdicts().values().filter_map(FleetVerdict::why_not).any(test)
     };
-    if any(fleet, |on| matches!(on, WaitingOn::Service(_))) {
+    if any(fleet, |reason| matches!(reason, WhyNot::Service(_))) {
         let (view, _) = services::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
     }
-    if let Some(order) = fleet.target().order().filter(|_| any(fleet, WaitingOn::depends_on_halt)) {
+    if let Some(order) = fleet.target().order().filter(|_| any(fleet, WhyNot::depends_on_halt)) {
         let halt = Key::Halt(order);
         let found =
             store.session.read_all(std::slice::from_ref(&halt), &[], Some(revision), store.deadline).await?;

@@ -16,7 +16,8 @@ use planning::fleet::UploadedBundle;
 use planning::text::{clean, rfc3339};
 use schema::names::HostName;
 use schema::records::{LongStep, Report};
-use schema::verdict::{HostVerdict, WaitingOn};
+use schema::verdict::HostVerdict;
+use schema::why_not::WhyNot;
 use serde_json::json;
 use std::time::Duration;
 
@@ -311,7 +312,7 @@ fn no_log(host: &HostName, report: &Report) -> String {
     }
     match &report.verdict {
         HostVerdict::Failed(_) => format!("{host} failed: {}; it printed nothing", report.verdict.message()),
-        HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
+        HostVerdict::Held(WhyNot::Step { .. }) => {
             format!("{host} {}; it printed nothing", report.verdict.message())
         }
         _ => format!("the last report of {host} has no log, because no step failed or was deferred"),
@@ -360,7 +361,7 @@ mod tests {
         let failure = Failure::of(StepPhase::Apply, StepName::new("pkg").unwrap(), end);
         let failed =
             HostVerdict::Failed(HostFailure { version: Version::new("v1").ok(), failure, suspect: false });
-        let on = WaitingOn::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
+        let on = WhyNot::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
         for (verdict, expected) in [
             (HostVerdict::Ok, "the last report of h has no log, because no step failed or was deferred"),
             (
@@ -368,7 +369,7 @@ mod tests {
                 "h failed: apply step pkg could not be started: no such file (version v1); it printed nothing",
             ),
             (
-                HostVerdict::Waiting { on },
+                HostVerdict::Held(on),
                 "h waits for validate step look, which said \"not yet\"; it printed nothing",
             ),
         ] {

@@ -8,9 +8,10 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::Context;
 use clap::Args;
-use planning::rollout::{REST, read_policy};
+use planning::rollout::read_policy;
 use schema::keys::{self, Key, Prefix};
 use schema::limit::LimitBy;
+use schema::names::StageName;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
 };
@@ -214,7 +215,7 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
     if !policy.stages.is_empty() {
         output.line("");
         output.table(["STAGE", "HOSTS", "OF", "SOAK"], policy.stages.iter().map(stage_row));
-        output::note(&format!("the other hosts come last, as stage {REST}"));
+        output::note(&format!("the other hosts come last, as stage {}", StageName::rest()));
     }
     for window in &policy.windows {
         output::note(&format!("hosts start {window}"));

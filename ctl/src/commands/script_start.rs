@@ -96,7 +96,7 @@ pub(super) async fn claim(
                 {
                     output::warn(&format!("the holders of claims could not be looked after: {error}"));
                 }
-                return Ok(Some(obstacle.to_string()));
+                return Ok(Some(obstacle.detail()));
             }
         };
         let Some(claims) = permit.claims else { return Ok(None) };

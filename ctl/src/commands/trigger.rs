@@ -10,7 +10,7 @@ use crate::local::LocalState;
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::{Deadline, StoreError, TARGET_KEYS};
-use planning::fleet::{Fleet, FleetVerdict, Waiting};
+use planning::fleet::{Fleet, FleetVerdict};
 use planning::rollout::governs;
 use schema::instruction::Instruction;
 use schema::keys::Key;
@@ -18,7 +18,7 @@ use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::RolloutRecord;
 use schema::snapshot::KeySnapshot;
-use schema::verdict::WaitingOn;
+use schema::why_not::WhyNot;
 use schema::writes::operator::TargetRequest;
 use serde_json::json;
 use std::time::Duration;
@@ -177,7 +177,7 @@ pub(super) async fn write_record(
 /// True for a host that is ok. A host that waits for its first instruction is settled too, because
 /// it has not started anything.
 fn is_settled(verdict: &FleetVerdict) -> bool {
-    matches!(verdict, FleetVerdict::Ok | FleetVerdict::Waiting(Waiting::On(WaitingOn::Instruction)))
+    matches!(verdict, FleetVerdict::Ok | FleetVerdict::Held(WhyNot::Instruction))
 }
 
 fn unsettled(fleet: &Fleet) -> usize {

@@ -3,27 +3,31 @@
 use super::facts::HostFacts;
 use super::state::Fleet;
 use super::target::FleetTarget;
-use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
-use crate::rollout::Obstacle;
+use crate::fleet::verdict::{FailedBy, FleetVerdict, Running};
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType};
 use schema::plan::Phase;
 use schema::records::{Driver, Report};
-use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
+use schema::verdict::{HostVerdict, VerdictKind};
+use schema::why_not::WhyNot;
 
 impl Fleet {
     pub(super) fn derive_verdict(&self, host: &HostName, facts: &HostFacts) -> FleetVerdict {
-        let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
         lost(facts)
             .or_else(|| self.failed(facts).map(FleetVerdict::Failed))
-            .or_else(|| self.blocked(facts).map(FleetVerdict::Blocked))
-            .or_else(|| deadlock().map(FleetVerdict::Blocked))
-            .or_else(|| self.frozen(host, facts).map(FleetVerdict::Frozen))
-            .or_else(|| self.waiting(facts).map(FleetVerdict::Waiting))
+            .or_else(|| self.why_not(host, facts).map(FleetVerdict::Held))
             .or_else(|| self.running(facts).map(FleetVerdict::Running))
             .unwrap_or(FleetVerdict::Ok)
+    }
+
+    /// Returns why the host does not go on. What needs an operator comes first.
+    fn why_not(&self, host: &HostName, facts: &HostFacts) -> Option<WhyNot> {
+        self.blocked(facts)
+            .or_else(|| self.deadlocks.get(host).cloned().map(WhyNot::Deadlock))
+            .or_else(|| self.frozen(host, facts).map(WhyNot::Frozen))
+            .or_else(|| self.waiting(facts))
     }
 
     /// Returns the report of a live agent. If there is an instruction, the report counts only if
@@ -52,27 +56,24 @@ impl Fleet {
         Some(FailedBy::Stale { kind: kind.clone() })
     }
 
-    fn blocked(&self, facts: &HostFacts) -> Option<Blocked> {
+    fn blocked(&self, facts: &HostFacts) -> Option<WhyNot> {
         let report = facts.readable_report().filter(|_| facts.live.is_some());
         if facts.is_decommissioned() {
-            return Some(Blocked::By(BlockedBy::Decommissioned));
+            return Some(WhyNot::Decommissioned);
         }
         // The cause is rarely the instruction, so the host also counts as blocked if its report is
         // about an older instruction.
         match (report.map(|r| &r.verdict), &self.target) {
-            (
-                Some(HostVerdict::Blocked { by: BlockedBy::InvalidInstruction { .. } }),
-                FleetTarget::Known { .. },
-            ) => {}
-            (Some(HostVerdict::Blocked { by }), _) => return Some(Blocked::By(by.clone())),
+            (Some(HostVerdict::Held(WhyNot::InvalidInstruction { .. })), FleetTarget::Known { .. }) => {}
+            (Some(HostVerdict::Held(reason)), _) if reason.kind() == VerdictKind::Blocked => {
+                return Some(reason.clone());
+            }
             _ => {}
         }
         match (&self.target, report.and_then(|r| r.target.as_ref())) {
-            (FleetTarget::Invalid { why }, _) => {
-                Some(Blocked::By(BlockedBy::InvalidInstruction { why: why.clone() }))
-            }
+            (FleetTarget::Invalid { why }, _) => Some(WhyNot::InvalidInstruction { why: why.clone() }),
             (FleetTarget::Known { order, .. }, Some(decided)) if decided.revision > order.revision => {
-                Some(Blocked::NewerInstruction { decided: decided.revision, found: order.revision })
+                Some(WhyNot::NewerInstruction { decided: decided.revision, found: order.revision })
             }
             _ => None,
         }
@@ -107,22 +108,25 @@ impl Fleet {
         self.freezes.values().filter(move |frozen| scopes.contains(&frozen.scope))
     }
 
-    fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {
-        if let Some(HostVerdict::Waiting { on }) = self.current_report(facts).map(|r| r.verdict.clone()) {
-            return Some(Waiting::On(self.with_halt(on)));
+    fn waiting(&self, facts: &HostFacts) -> Option<WhyNot> {
+        let reported = self.current_report(facts).map(|report| &report.verdict);
+        if let Some(HostVerdict::Held(reason)) = reported
+            && reason.kind() == VerdictKind::Waiting
+        {
+            return Some(self.with_halt(reason));
         }
         if let Some((kind, _)) = facts.results(StatusState::Pending).next() {
-            return Some(Waiting::Status(kind.clone()));
+            return Some(WhyNot::Status(kind.clone()));
         }
         let idle = facts.live.is_none() && facts.listed.is_empty();
-        (idle && self.target == FleetTarget::NotSet).then_some(Waiting::On(WaitingOn::Instruction))
+        (idle && self.target == FleetTarget::NotSet).then_some(WhyNot::Instruction)
     }
 
     /// Returns what a host waits for. Its report may be older than the halt of the rollout.
-    fn with_halt(&self, on: WaitingOn) -> WaitingOn {
-        match self.target.order().and_then(|order| self.halts.get(&order)).filter(|_| on.is_turn()) {
-            Some(why) => WaitingOn::Operator { why: Obstacle::Halted(why.clone()).to_string() },
-            None => on,
+    fn with_halt(&self, reason: &WhyNot) -> WhyNot {
+        match self.target.order().and_then(|order| self.halts.get(&order)) {
+            Some(why) if reason.is_turn() => WhyNot::Halted { why: why.clone() },
+            _ => reason.clone(),
         }
     }
 

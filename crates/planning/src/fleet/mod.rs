@@ -25,5 +25,5 @@ pub use remaining::{Remaining, remaining};
 pub use services::FailedService;
 pub use state::Fleet;
 pub use target::FleetTarget;
-pub use verdict::{Blocked, FailedBy, FleetState, FleetVerdict, Running, Unaccounted, Waiting};
+pub use verdict::{FailedBy, FleetState, FleetVerdict, Running, Unaccounted};
 pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};

@@ -8,9 +8,10 @@ use schema::codec;
 use schema::frozen::FrozenBy;
 use schema::health::{CheckStatus, Health};
 use schema::keys::{self, Key, read_freeze};
-use schema::names::{HostName, ServiceName, Version};
+use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{Halt, Maintenance, StatusRecord};
+use schema::why_not::WaitingHost;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The fleet at one revision.
@@ -31,7 +32,7 @@ pub struct Fleet {
     /// Why rollouts are halted.
     pub(super) halts: BTreeMap<InstructionOrder, String>,
     /// Hosts that can never go on by themselves, each with the loop that holds it.
-    pub(super) deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
+    pub(super) deadlocks: BTreeMap<HostName, Vec<WaitingHost>>,
     /// The verdict of every member.
     verdicts: BTreeMap<HostName, FleetVerdict>,
 }
@@ -114,7 +115,7 @@ impl Fleet {
     }
 
     /// Replaces the deadlocks, and derives the verdicts of hosts that were or are in one.
-    pub(super) fn set_deadlocks(&mut self, found: BTreeMap<HostName, Vec<(HostName, ServiceName)>>) {
+    pub(super) fn set_deadlocks(&mut self, found: BTreeMap<HostName, Vec<WaitingHost>>) {
         let before = std::mem::replace(&mut self.deadlocks, found);
         let concerned: BTreeSet<HostName> =
             before.into_keys().chain(self.deadlocks.keys().cloned()).collect();

@@ -7,7 +7,7 @@ use schema::names::HostName;
 use schema::plan::Phase;
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
-use schema::verdict::HostFailure;
+use schema::verdict::{HostFailure, VerdictKind};
 
 impl Fleet {
     /// True if the host does not reach the desired version until then, unless an operator helps. Deadlocks count if
@@ -22,9 +22,11 @@ impl Fleet {
     pub fn is_stuck(&self, host: &HostName, until: EpochSeconds) -> bool {
         let report = self.hosts().get(host).and_then(|facts| facts.readable_report());
         match self.verdict(host) {
-            Some(FleetVerdict::Blocked(_)) => true,
-            Some(FleetVerdict::Waiting(_)) => self.is_held_by_halt(host),
-            Some(FleetVerdict::Frozen(_)) => self.is_halted() || self.is_frozen_after(host, until),
+            Some(FleetVerdict::Held(reason)) => match reason.kind() {
+                VerdictKind::Blocked => true,
+                VerdictKind::Frozen => self.is_halted() || self.is_frozen_after(host, until),
+                _ => self.is_held_by_halt(host),
+            },
             Some(FleetVerdict::Lost { seen: true, .. }) => {
                 report.is_none_or(|report| report.phase == Phase::Idle)
             }

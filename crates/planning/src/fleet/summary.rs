@@ -2,9 +2,10 @@
 
 use super::state::Fleet;
 use super::target::FleetTarget;
-use super::verdict::{FleetState, FleetVerdict, Waiting};
+use super::verdict::{FleetState, FleetVerdict};
 use schema::names::HostName;
-use schema::verdict::WaitingOn;
+use schema::verdict::VerdictKind;
+use schema::why_not::WhyNot;
 
 impl Fleet {
     /// Returns the state of the whole fleet.
@@ -23,7 +24,8 @@ impl Fleet {
     pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
         let any = |test: fn(&FleetVerdict) -> bool| self.verdicts().values().any(test);
         let needs_somebody = |v: &FleetVerdict| {
-            matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
+            matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_))
+                || v.kind() == VerdictKind::Blocked
         };
         let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
         let is_impaired = is_service_down || clashes || self.has_problems();
@@ -59,7 +61,7 @@ impl Fleet {
             Some(version) => self.hosts[host].listed.contains(version),
             None => false,
         };
-        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
+        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Held(WhyNot::Service(_)));
         self.verdicts().iter().any(|(host, verdict)| waits(verdict) && is_there(host))
     }
 
@@ -79,5 +81,5 @@ impl Fleet {
 }
 
 fn waits_for_operator(verdict: &FleetVerdict) -> bool {
-    matches!(verdict, FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { .. })))
+    verdict.why_not().is_some_and(WhyNot::is_halt)
 }

@@ -1,12 +1,11 @@
 //! The verdict of a reader about a host, and the state of the whole fleet.
 
-use schema::freeze::FreezeScope;
-use schema::frozen::FrozenBy;
-use schema::names::{HostName, ServiceName, StatusType, StepName, Version};
+use schema::names::{StatusType, StepName, Version};
 use schema::records::StatusRecord;
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
-use schema::verdict::{BlockedBy, HostFailure, VerdictKind, WaitingOn, on_its_way};
+use schema::verdict::{HostFailure, VerdictKind, on_its_way};
+use schema::why_not::WhyNot;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,33 +27,6 @@ pub enum FailedBy {
         /// The type of the result.
         kind: StatusType,
     },
-}
-
-/// What blocks a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocked {
-    /// A cause that the host itself can see.
-    By(BlockedBy),
-    /// The host decided on an instruction that is newer than the one in the store: the store went
-    /// back.
-    NewerInstruction {
-        /// Revision of the instruction that the host decided on.
-        decided: i64,
-        /// Revision of the instruction in the store.
-        found: i64,
-    },
-    /// The host is in a deadlock or waits for one. The list is the loop: each host with the service
-    /// that it waits for.
-    Deadlock(Vec<(HostName, ServiceName)>),
-}
-
-/// What a host waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waiting {
-    /// The cause that the host reports.
-    On(WaitingOn),
-    /// A result of this type is pending.
-    Status(StatusType),
 }
 
 /// Why a host is not at the target yet.
@@ -98,12 +70,8 @@ pub enum FleetVerdict {
     },
     /// The host failed.
     Failed(FailedBy),
-    /// The host cannot go on until the cause is removed.
-    Blocked(Blocked),
-    /// A freeze keeps the host from starting.
-    Frozen(FrozenBy),
-    /// The host would go on, but waits.
-    Waiting(Waiting),
+    /// The host does not go on: it is blocked, frozen or waits.
+    Held(WhyNot),
     /// The host is on its way to the target.
     Running(Running),
     /// The target is installed and works.
@@ -170,9 +138,7 @@ impl FleetVerdict {
             Self::Lost { .. } => VerdictKind::Lost,
             Self::Failed(FailedBy::Report(failed)) => failed.kind(),
             Self::Failed(_) => VerdictKind::Failed,
-            Self::Blocked(_) => VerdictKind::Blocked,
-            Self::Frozen(_) => VerdictKind::Frozen,
-            Self::Waiting(_) => VerdictKind::Waiting,
+            Self::Held(reason) => reason.kind(),
             Self::Running(_) => VerdictKind::Running,
             Self::Ok => VerdictKind::Ok,
         }
@@ -184,23 +150,14 @@ impl FleetVerdict {
             Self::Lost { seen: false, .. } => "on the roster, but never seen".into(),
             Self::Lost { seen: true, .. } => "neither live nor listed under a version".into(),
             Self::Failed(by) => by.message(),
-            Self::Blocked(Blocked::By(by)) => by.to_string(),
-            Self::Blocked(Blocked::NewerInstruction { decided, found }) => format!(
-                "it decided on the instruction of revision {decided}, the store has one of revision {found}: the store went back"
-            ),
-            Self::Blocked(Blocked::Deadlock(hosts)) => {
-                format!("a deadlock: {}", super::waits::describe_loop(hosts))
-            }
-            Self::Frozen(by) => by.to_string(),
             // The report does not follow how many instances there are.
-            Self::Waiting(Waiting::On(WaitingOn::Service(wait))) if wait.unreachable => {
+            Self::Held(WhyNot::Service(wait)) if wait.unreachable => {
                 format!("waits for {}: the probe from here fails", wait.service)
             }
-            Self::Waiting(Waiting::On(WaitingOn::Service(wait))) => {
+            Self::Held(WhyNot::Service(wait)) => {
                 format!("waits for {}: {} {} needed", wait.service, wait.need, wait.level)
             }
-            Self::Waiting(Waiting::On(on)) => on.message(),
-            Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
+            Self::Held(reason) => reason.to_string(),
             Self::Running(running) => running.message(),
             Self::Ok => String::new(),
         }
@@ -217,19 +174,7 @@ impl FleetVerdict {
             Self::Failed(FailedBy::Stale { .. }) => {
                 "ends when the host reports again; `orchestrate hosts decommission` removes it from the fleet"
             }
-            Self::Blocked(Blocked::By(by)) => blocked_hint(by),
-            Self::Blocked(Blocked::NewerInstruction { .. }) => WENT_BACK_HINT,
-            Self::Blocked(Blocked::Deadlock(_)) => {
-                "ends when one of the hosts in the loop needs less, or another host has the service"
-            }
-            Self::Frozen(FrozenBy { scope: FreezeScope::Pause, .. }) => {
-                "ends when an operator runs `orchestrate rollout resume`"
-            }
-            Self::Frozen(_) => {
-                "ends when the freeze expires, or with `orchestrate unfreeze`; `orchestrate freezes` lists what is frozen"
-            }
-            Self::Waiting(Waiting::On(on)) => waiting_hint(on),
-            Self::Waiting(Waiting::Status(_)) => "ends when a later result of the same type succeeds",
+            Self::Held(reason) => reason.hint(),
             Self::Running(Running::NotListed | Running::ListedUnder(_)) => {
                 "ends when the host is listed under the target alone"
             }
@@ -245,10 +190,15 @@ impl FleetVerdict {
 
     /// True if the host waits for services, also in a deadlock.
     pub fn waits_for_services(&self) -> bool {
-        matches!(
-            self,
-            Self::Waiting(Waiting::On(WaitingOn::Service(_))) | Self::Blocked(Blocked::Deadlock(_))
-        )
+        matches!(self, Self::Held(WhyNot::Service(_) | WhyNot::Deadlock(_)))
+    }
+
+    /// Returns why the host does not go on; `None` if nothing keeps it.
+    pub fn why_not(&self) -> Option<&WhyNot> {
+        match self {
+            Self::Held(reason) => Some(reason),
+            _ => None,
+        }
     }
 
     /// Returns why the host is unaccounted; `None` if it is not.
@@ -263,8 +213,6 @@ impl FleetVerdict {
     }
 }
 
-const WENT_BACK_HINT: &str = "ends when an operator runs `orchestrate store accept --version V`";
-
 /// Returns the condition that ends a failure. A step of the converge or validate phase is run again by itself, a
 /// step of another phase only in an attempt.
 fn failure_hint(failed: &HostFailure) -> &'static str {
@@ -276,54 +224,6 @@ fn failure_hint(failed: &HostFailure) -> &'static str {
             "ends when an attempt succeeds; a new instruction or `orchestrate retry` begins an attempt now"
         }
         (_, false) => "ends when an attempt succeeds; `orchestrate retry` begins an attempt now",
-    }
-}
-
-fn blocked_hint(by: &BlockedBy) -> &'static str {
-    match by {
-        BlockedBy::OtherLineage { .. } => "ends when the settings of the host name its own store",
-        BlockedBy::StoreUnreadable { .. } => {
-            "ends when the identity of the store is restored, or when the agent is upgraded"
-        }
-        BlockedBy::NameHeld { .. } => "ends when one of the two agents stops, or gets another name",
-        BlockedBy::Decommissioned => {
-            "ends when `orchestrate hosts add` adds the host again; stop its agent if the host is not used"
-        }
-        BlockedBy::InvalidInstruction { .. } => {
-            "ends when an operator runs `orchestrate trigger_update` with a version"
-        }
-        BlockedBy::Settings { .. } => "ends when only root or the agent's user can write the settings",
-        BlockedBy::Rollout { .. } => {
-            "ends when the policy or the labels of the host are corrected and a version is triggered"
-        }
-        BlockedBy::CannotRecord { .. } => "ends when the agent can write its state directory",
-        BlockedBy::StoreWentBack { .. } => WENT_BACK_HINT,
-    }
-}
-
-fn waiting_hint(on: &WaitingOn) -> &'static str {
-    match on {
-        WaitingOn::Service(_) => "ends when enough instances of the service have that level",
-        WaitingOn::Spread => "ends when the host's time in the spread window comes",
-        WaitingOn::Limit { is_zero: true, .. } => {
-            "ends when `orchestrate rollout set --max` raises the limit; the next rollout has that of the policy"
-        }
-        WaitingOn::Limit { .. } => {
-            "ends when a host that is counted is done; `orchestrate claims` shows them, and `orchestrate claims release HOST` ends the claims of one that gave up"
-        }
-        WaitingOn::Stage { .. } => {
-            "ends when the hosts of the earlier stages are proven; `orchestrate rollout excuse` excuses a host that is gone"
-        }
-        WaitingOn::Window { .. } => {
-            "ends when the window opens; another window needs `orchestrate policy set` and a new trigger"
-        }
-        WaitingOn::Operator { .. } => {
-            "ends when a version that works is triggered, or with `orchestrate rollout rollback`; `orchestrate rollout resume` goes on with this one"
-        }
-        WaitingOn::Store => "ends when the store answers the host",
-        WaitingOn::ExternalDriver => "ends when the script on the host applies the version",
-        WaitingOn::Instruction => "ends when an operator runs `orchestrate trigger_update`",
-        WaitingOn::Step { .. } => "ends when the step succeeds, which is run again by itself",
     }
 }
 

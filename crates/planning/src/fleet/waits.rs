@@ -18,7 +18,8 @@ use schema::names::{HostName, ServiceName};
 use schema::records::{FailingCheck, Report, Wait};
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
-use schema::verdict::{HostVerdict, WaitingOn};
+use schema::verdict::{HostVerdict, VerdictKind};
+use schema::why_not::{WaitingHost, WhyNot, describe_loop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -119,8 +120,8 @@ pub enum Root {
         /// What the host does, as text.
         what: String,
     },
-    /// The hosts that wait for each other, each with the service that it waits for.
-    Loop(Vec<(HostName, ServiceName)>),
+    /// The hosts that wait for each other.
+    Loop(Vec<WaitingHost>),
 }
 
 impl fmt::Display for Root {
@@ -142,15 +143,6 @@ impl fmt::Display for Root {
             Self::Loop(hosts) => f.write_str(&describe_loop(hosts)),
         }
     }
-}
-
-/// Returns a text like `a waits for x on b, b waits for y on a`.
-pub(super) fn describe_loop(hosts: &[(HostName, ServiceName)]) -> String {
-    let next = |at: usize| &hosts[(at + 1) % hosts.len()].0;
-    let parts = hosts.iter().enumerate();
-    let parts: Vec<String> =
-        parts.map(|(at, (host, service))| format!("{host} waits for {service} on {}", next(at))).collect();
-    parts.join(", ")
 }
 
 /// Why a host waits: the hosts from it to the root cause, each with what it waits for.
@@ -195,7 +187,7 @@ pub struct WaitGraph<'a> {
 fn needs_of(report: Option<&Report>) -> Vec<Wait> {
     let Some(report) = report else { return Vec::new() };
     match &report.verdict {
-        HostVerdict::Waiting { on: WaitingOn::Service(wait) } if report.waits.is_empty() => {
+        HostVerdict::Held(WhyNot::Service(wait)) if report.waits.is_empty() => {
             vec![wait.clone()]
         }
         _ => report.waits.clone(),
@@ -220,12 +212,13 @@ impl<'a> WaitGraph<'a> {
                         Prospect::Stuck(verdict.message())
                     }
                 }
-                FleetVerdict::Failed(_) | FleetVerdict::Blocked(_) => {
-                    Prospect::Stuck(format!("{}: {}", verdict.kind().as_str(), verdict.message()))
-                }
-                FleetVerdict::Frozen(_) | FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => {
+                FleetVerdict::Held(reason) if reason.kind() != VerdictKind::Blocked => {
                     Prospect::Open(verdict.message())
                 }
+                FleetVerdict::Failed(_) | FleetVerdict::Held(_) => {
+                    Prospect::Stuck(format!("{}: {}", verdict.kind().as_str(), verdict.message()))
+                }
+                FleetVerdict::Running(_) => Prospect::Open(verdict.message()),
             };
             // A host without an agent that is only not yet listed under the target provides no
             // further services.
@@ -437,7 +430,8 @@ impl<'a> WaitGraph<'a> {
     pub fn proven_deadlock(&self, host: &HostName, now: EpochSeconds) -> Option<Chain> {
         let chain = self.deadlock(host)?;
         let Root::Loop(hosts) = &chain.root else { return None };
-        let members: Vec<&Member> = hosts.iter().filter_map(|(host, _)| self.members.get(host)).collect();
+        let members: Vec<&Member> =
+            hosts.iter().filter_map(|waiting| self.members.get(&waiting.host)).collect();
         let old = members.iter().all(|m| now.0.saturating_sub(m.since.0) >= LOOP_AGE_SECONDS);
         let same = members.windows(2).all(|pair| pair[0].target == pair[1].target);
         (old && same).then_some(chain)
@@ -449,7 +443,9 @@ impl<'a> WaitGraph<'a> {
         let mut at = host.clone();
         loop {
             if let Some(start) = links.iter().position(|(known, _)| *known == at) {
-                let ring = links[start..].iter().map(|(host, wait)| (host.clone(), wait.service.clone()));
+                let ring = links[start..]
+                    .iter()
+                    .map(|(host, wait)| WaitingHost { host: host.clone(), service: wait.service.clone() });
                 let root = Root::Loop(ring.collect());
                 return Some(Chain { links, root });
             }
@@ -492,8 +488,7 @@ impl Root {
     /// Rotates a loop so that it begins with its first host by name, wherever it was found.
     pub fn canonical(self) -> Self {
         let Self::Loop(mut hosts) = self else { return self };
-        let first =
-            hosts.iter().enumerate().min_by_key(|(_, (host, _))| host.clone()).map_or(0, |(at, _)| at);
+        let first = hosts.iter().enumerate().min_by_key(|(_, waiting)| &waiting.host).map_or(0, |(at, _)| at);
         hosts.rotate_left(first);
         Self::Loop(hosts)
     }
@@ -828,7 +823,7 @@ mod tests {
                 if let Some(chain) = graph.proven_deadlock(name, EpochSeconds(1_000)) {
                     let Root::Loop(ring) = &chain.root else { panic!("{chain:?}") };
                     prop_assert!(!ring.is_empty());
-                    prop_assert!(ring.iter().all(|(host, _)| !graph.possible.contains(host)));
+                    prop_assert!(ring.iter().all(|waiting| !graph.possible.contains(&waiting.host)));
                 }
                 let _ = graph.chains(name);
             }

@@ -3,13 +3,14 @@
 //! was refused reads them, and follows them until it may start.
 
 use crate::host::state::HostState;
-use crate::rollout::{Looker, Need, Obstacle, Permit, RolloutView, possible_reads};
+use crate::rollout::{Looker, Need, Permit, RolloutView, possible_reads};
 use schema::instruction::Instruction;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::reads::Read;
 use schema::records::RosterEntry;
 use schema::time::{BootMillis, Now};
+use schema::why_not::WhyNot;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 
 /// What a host knows of the brakes.
@@ -18,7 +19,7 @@ pub enum Brakes<'a> {
     /// It has not asked: the start transaction finds out.
     Unasked,
     /// A start was refused by this, then, and nothing was read since.
-    Refused(&'a Obstacle, BootMillis),
+    Refused(&'a WhyNot, BootMillis),
     /// What was read since a start was refused.
     Known(&'a RolloutView),
 }
@@ -31,7 +32,7 @@ impl Brakes<'_> {
         instruction: &Instruction,
         (held, need): (Option<&FoundClaims>, Need),
         now: Now,
-    ) -> Result<Permit, Obstacle> {
+    ) -> Result<Permit, WhyNot> {
         match self {
             Self::Unasked => {
                 let order = instruction.order;
@@ -56,7 +57,7 @@ impl Brakes<'_> {
                     // Many hosts want to start at once. Those that come first go; the others order themselves.
                     view.queues_first(need).map_or(Ok(permit), Err)
                 }
-                None => Err(Obstacle::NotRead),
+                None => Err(WhyNot::NotRead),
             },
         }
     }
@@ -93,7 +94,7 @@ pub struct EndSearch {
 /// A start that was refused.
 #[derive(Debug, Clone)]
 struct RefusedStart {
-    obstacle: Obstacle,
+    obstacle: WhyNot,
     /// The revision at which it was refused.
     revision: i64,
     /// When it was refused.
@@ -105,7 +106,7 @@ struct RefusedStart {
 impl BrakesMemory {
     /// Notes that a start of this host was refused at a revision. What was read before may lack what
     /// refused it.
-    pub fn refuse(&mut self, state: &HostState, obstacle: Obstacle, revision: i64, at: BootMillis) {
+    pub fn refuse(&mut self, state: &HostState, obstacle: WhyNot, revision: i64, at: BootMillis) {
         self.view.take_if(|view| view.revision < revision);
         self.refused = Some(RefusedStart { obstacle, revision, at, order: order_to_start(state) });
     }

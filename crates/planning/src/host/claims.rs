@@ -5,7 +5,7 @@ use crate::host::brakes::Brakes;
 use crate::host::input::{Desired, Observed};
 use crate::host::state::{HostState, ValidationResult};
 use crate::policy::Policy;
-use crate::rollout::{Obstacle, Permit, place};
+use crate::rollout::{Permit, place};
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::limit::{CLAIM_NUMBERS, Limit};
@@ -13,6 +13,7 @@ use schema::names::Token;
 use schema::order::InstructionOrder;
 use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Purpose, Ticket};
 use schema::time::{BootMillis, Now};
+use schema::why_not::WhyNot;
 use schema::writes::claims::FoundClaims;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +48,7 @@ const TAKEN_AGAIN_FROM: u32 = CLAIM_NUMBERS / 2;
 pub(super) fn wanted(
     state: &HostState,
     desired: &Desired,
-    (observed, obstacle): (&Observed, Option<&Obstacle>),
+    (observed, obstacle): (&Observed, Option<&WhyNot>),
     starts: Option<&Permit>,
     now: Now,
 ) -> Option<HostClaims> {
@@ -200,7 +201,7 @@ fn kept(
 /// Returns the ticket that the host should have. A ticket orders and never grants.
 fn ticket(
     state: &HostState,
-    (observed, obstacle): (&Observed, Option<&Obstacle>),
+    (observed, obstacle): (&Observed, Option<&WhyNot>),
     found: &FoundClaims,
 ) -> Option<Ticket> {
     let attempt = state.attempt.as_ref()?;
@@ -211,14 +212,14 @@ fn ticket(
     };
     let same = || found.ticket().filter(|ticket| ticket.rollout == rollout);
     match obstacle? {
-        Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. } => Some(of_limit(limit)),
+        WhyNot::Limit { limit, .. } => Some(of_limit(limit)),
         // What holds everybody changes no order.
-        Obstacle::Halted(_) | Obstacle::OverBudget { .. } => same().map(|ticket| of_limit(&ticket.limit)),
-        Obstacle::Frozen(by) if matches!(by.scope, FreezeScope::Fleet | FreezeScope::Pause) => {
+        WhyNot::Halted { .. } | WhyNot::OverBudget { .. } => same().map(|ticket| of_limit(&ticket.limit)),
+        WhyNot::Frozen(by) if matches!(by.scope, FreezeScope::Fleet | FreezeScope::Pause) => {
             same().map(|ticket| of_limit(&ticket.limit))
         }
         // Nothing is known until the rollout was read again.
-        Obstacle::NotRead if matches!(observed.brakes, Brakes::Refused(..)) => same().cloned(),
+        WhyNot::NotRead if matches!(observed.brakes, Brakes::Refused(..)) => same().cloned(),
         _ => None,
     }
 }

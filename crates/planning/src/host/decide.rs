@@ -11,7 +11,7 @@ use crate::host::next_attempt::{repair_due, suspect_again, turn_of};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
-use crate::rollout::{Need, Obstacle, Permit};
+use crate::rollout::{Need, Permit};
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
@@ -20,6 +20,7 @@ use schema::records::{Driver, Wait};
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
 use schema::time::{BootMillis, Now};
+use schema::why_not::WhyNot;
 use std::time::Duration;
 
 /// Decides what a host does next.
@@ -98,7 +99,7 @@ struct Decider<'a> {
     now: Now,
     /// What the host takes when it starts, or what keeps it from starting; `None` if it is not ready to
     /// start.
-    start: Option<Result<Permit, Obstacle>>,
+    start: Option<Result<Permit, WhyNot>>,
 }
 
 fn hold(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
@@ -191,7 +192,7 @@ impl Decider<'_> {
 
     /// Returns what the host takes when it starts, or what keeps it from starting; `None` if it is not
     /// ready to start.
-    fn start(&self) -> Option<Result<Permit, Obstacle>> {
+    fn start(&self) -> Option<Result<Permit, WhyNot>> {
         let attempt = self.state.attempt.as_ref().filter(|a| !a.started && a.ended.is_none())?;
         if self.observed.cannot_record.is_some() {
             return None;
@@ -204,7 +205,7 @@ impl Decider<'_> {
             && self.may_start();
         is_ready.then(|| {
             if let Some(why) = &self.observed.bad_roster {
-                return Err(Obstacle::Unusable(why.clone()));
+                return Err(WhyNot::Rollout { why: why.clone() });
             }
             let need = self.need_of_claims(attempt);
             let held = self.observed.published.as_ref().map(|published| &published.claims);
@@ -357,14 +358,7 @@ impl Decider<'_> {
             return self.hold_before_start(hold(Phase::Start, Reason::StoreAway, None));
         }
         if let Some(Err(obstacle)) = &self.start {
-            let because = match obstacle {
-                Obstacle::Frozen(by) => Reason::Frozen { by: by.to_string() },
-                Obstacle::Full { .. }
-                | Obstacle::NotItsTurn { .. }
-                | Obstacle::StageClosed { .. }
-                | Obstacle::OutsideWindow(_) => Reason::Limited { why: obstacle.to_string() },
-                _ => Reason::Rollout { why: obstacle.to_string() },
-            };
+            let because = Reason::HeldBack(obstacle.clone());
             let tries_at = match self.observed.brakes {
                 Brakes::Known(view) => view.tries_at(self.now),
                 Brakes::Unasked | Brakes::Refused(..) => None,

@@ -6,7 +6,6 @@ use crate::host::needs::holding;
 use crate::host::next_attempt::{next_attempt, turn_of};
 use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
 use crate::policy::Policy;
-use crate::rollout::Obstacle;
 use schema::keys::StatusState;
 use schema::names::Version;
 use schema::plan::{Action, Effect, Phase, Plan, Planned, Reason};
@@ -15,7 +14,8 @@ use schema::records::{
 };
 use schema::store_trust::StoreTrust;
 use schema::time::{BootMillis, EpochSeconds, Now, Span};
-use schema::verdict::{HostVerdict, WaitingOn};
+use schema::verdict::HostVerdict;
+use schema::why_not::WhyNot;
 use std::time::Duration;
 
 /// Largest number of needs in a report.
@@ -64,7 +64,7 @@ impl HostState {
 /// the report.
 pub(super) fn report(
     plan: &Plan,
-    (verdict, obstacle): (&HostVerdict, Option<&Obstacle>),
+    (verdict, obstacle): (&HostVerdict, Option<&WhyNot>),
     (state, desired, observed): (&HostState, &Desired, &Observed),
     now: Now,
 ) -> Report {
@@ -115,15 +115,15 @@ fn phase_to_report(plan: &Plan, state: &HostState) -> Phase {
 
 /// Returns when the next attempt begins, or when the host may start, if that is known.
 fn next_attempt_at(
-    (verdict, obstacle): (&HostVerdict, Option<&Obstacle>),
+    (verdict, obstacle): (&HostVerdict, Option<&WhyNot>),
     (state, desired, observed): (&HostState, &Desired, &Observed),
     now: Now,
 ) -> Option<EpochSeconds> {
-    if let Some(Obstacle::OutsideWindow(next)) = obstacle {
-        return Some(next.starts);
+    if let Some(WhyNot::Window { starts, .. }) = obstacle {
+        return *starts;
     }
     let at = match (verdict, &desired.target) {
-        (HostVerdict::Waiting { on: WaitingOn::Spread }, Target::Known(target)) => {
+        (HostVerdict::Held(WhyNot::Spread), Target::Known(target)) => {
             Some(turn_of(&state.host, target, desired))
         }
         _ => next_attempt(state, desired.policy, observed.addressable, now.boot),

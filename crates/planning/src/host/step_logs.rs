@@ -1,7 +1,8 @@
 //! The output of the steps that failed or were deferred.
 
 use schema::records::LoggedStep;
-use schema::verdict::{HostVerdict, WaitingOn};
+use schema::verdict::HostVerdict;
+use schema::why_not::WhyNot;
 use serde::{Deserialize, Serialize};
 
 /// The last lines of the output of a step.
@@ -49,7 +50,7 @@ impl StepLogs {
     pub(super) fn of(&self, verdict: &HostVerdict) -> Option<(LoggedStep, Vec<String>)> {
         let named = match verdict {
             HostVerdict::Failed(failed) => Some((failed.failure.phase, &failed.failure.step)),
-            HostVerdict::Waiting { on: WaitingOn::Step { phase, step } } => Some((*phase, step)),
+            HostVerdict::Held(WhyNot::Step { phase, step }) => Some((*phase, step)),
             _ => None,
         };
         let log = match named {

@@ -5,18 +5,18 @@ use crate::host::input::{Claim, Desired, Observed, Target};
 use crate::host::needs::holding;
 use crate::host::state::{HostState, ValidationResult};
 use crate::policy::Policy;
-use crate::rollout::Obstacle;
 use schema::names::Version;
 use schema::plan::{Plan, Reason};
 use schema::records::Driver;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
-use schema::verdict::{BlockedBy, Failure, HostFailure, HostVerdict, WaitingOn};
+use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
+use schema::why_not::WhyNot;
 
 pub(super) fn verdict(
     state: &HostState,
     desired: &Desired,
-    (observed, obstacle): (&Observed, Option<&Obstacle>),
+    (observed, obstacle): (&Observed, Option<&WhyNot>),
     plan: &Plan,
 ) -> HostVerdict {
     if let Some((version, failure)) = failure(state) {
@@ -25,24 +25,12 @@ pub(super) fn verdict(
         let failure = Failure { cause: None, ..failure.clone() };
         return HostVerdict::Failed(HostFailure { version, failure, suspect });
     }
-    if let Some(by) = blocked_by(desired, observed).or_else(|| obstacle.and_then(blocked_by_rollout)) {
-        return HostVerdict::Blocked { by };
-    }
-    if let Some(on) = waiting_on(state, desired, observed, plan) {
-        return HostVerdict::Waiting { on };
-    }
-    if let Some(Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. }) = obstacle {
-        let is_zero = matches!(obstacle, Some(Obstacle::Full { max: 0, .. }));
-        return HostVerdict::Waiting { on: WaitingOn::Limit { limit: limit.to_string(), is_zero } };
-    }
-    if let Some(Obstacle::StageClosed { stage, .. }) = obstacle {
-        return HostVerdict::Waiting { on: WaitingOn::Stage { stage: stage.clone() } };
-    }
-    if let Some(Obstacle::OutsideWindow(next)) = obstacle {
-        return HostVerdict::Waiting { on: WaitingOn::Window { opens: next.opens.clone() } };
-    }
-    if let Some(halted @ (Obstacle::Halted(_) | Obstacle::OverBudget { .. })) = obstacle {
-        return HostVerdict::Waiting { on: WaitingOn::Operator { why: halted.to_string() } };
+    let reason = blocked_by(desired, observed)
+        .or_else(|| obstacle_of_kind(obstacle, VerdictKind::Blocked))
+        .or_else(|| waiting_on(state, desired, observed, plan))
+        .or_else(|| obstacle_of_kind(obstacle, VerdictKind::Waiting));
+    if let Some(reason) = reason {
+        return HostVerdict::Held(reason);
     }
     running_towards(desired, state).map_or(HostVerdict::Ok, |version| HostVerdict::Running { version })
 }
@@ -69,65 +57,55 @@ impl HostState {
     }
 }
 
-fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
+fn blocked_by(desired: &Desired, observed: &Observed) -> Option<WhyNot> {
     if let Claim::Contested { holder, ours } = &observed.claim {
-        return Some(BlockedBy::NameHeld { holder: holder.clone(), ours: ours.clone() });
+        return Some(WhyNot::NameHeld { holder: holder.clone(), ours: ours.clone() });
     }
     match &observed.store_trust {
-        StoreTrust::WentBack { by } => return Some(BlockedBy::StoreWentBack { sign: by.clone() }),
-        StoreTrust::Unreadable { why } => return Some(BlockedBy::StoreUnreadable { why: why.clone() }),
+        StoreTrust::WentBack { by } => return Some(WhyNot::StoreWentBack { sign: by.clone() }),
+        StoreTrust::Unreadable { why } => return Some(WhyNot::StoreUnreadable { why: why.clone() }),
         StoreTrust::OtherLineage { ours, theirs } => {
-            return Some(BlockedBy::OtherLineage { ours: ours.clone(), theirs: theirs.clone() });
+            return Some(WhyNot::OtherLineage { ours: ours.clone(), theirs: theirs.clone() });
         }
         _ => {}
     }
     if observed.decommissioned {
-        return Some(BlockedBy::Decommissioned);
+        return Some(WhyNot::Decommissioned);
     }
     if let Some(why) = &observed.settings_untrusted {
-        return Some(BlockedBy::Settings { why: why.clone() });
+        return Some(WhyNot::Settings { why: why.clone() });
     }
     if let Some((why, _)) = &observed.cannot_record {
-        return Some(BlockedBy::CannotRecord { why: why.clone() });
+        return Some(WhyNot::CannotRecord { why: why.clone() });
     }
     match &desired.target {
-        Target::Invalid { why } => Some(BlockedBy::InvalidInstruction { why: why.clone() }),
+        Target::Invalid { why } => Some(WhyNot::InvalidInstruction { why: why.clone() }),
         _ => None,
     }
 }
 
-fn blocked_by_rollout(obstacle: &Obstacle) -> Option<BlockedBy> {
-    match obstacle {
-        Obstacle::Refused(_) | Obstacle::Unusable(_) => {
-            Some(BlockedBy::Rollout { why: obstacle.to_string() })
-        }
-        Obstacle::Frozen(_)
-        | Obstacle::Halted(_)
-        | Obstacle::OverBudget { .. }
-        | Obstacle::NotRead
-        | Obstacle::NoRecord
-        | Obstacle::StageClosed { .. }
-        | Obstacle::OutsideWindow(_)
-        | Obstacle::Full { .. }
-        | Obstacle::NotItsTurn { .. } => None,
-    }
+/// Returns what keeps the host from starting, if this is the verdict that belongs to it. A freeze is none of a host:
+/// its readers see the freeze.
+fn obstacle_of_kind(obstacle: Option<&WhyNot>, kind: VerdictKind) -> Option<WhyNot> {
+    let obstacle = obstacle?;
+    if obstacle.kind() == kind { Some(obstacle.clone()) } else { None }
 }
 
-fn waiting_on(state: &HostState, desired: &Desired, observed: &Observed, plan: &Plan) -> Option<WaitingOn> {
+fn waiting_on(state: &HostState, desired: &Desired, observed: &Observed, plan: &Plan) -> Option<WhyNot> {
     if let Some(wait) = holding(state, desired.policy, observed.waits).into_iter().next() {
-        return Some(WaitingOn::Service(wait));
+        return Some(WhyNot::Service(wait));
     }
     if let Some((phase, step)) = held_step(state, desired.policy) {
-        return Some(WaitingOn::Step { phase, step });
+        return Some(WhyNot::Step { phase, step });
     }
     let behind = running_towards(desired, state).is_some();
     match plan.because {
-        Reason::Spread => Some(WaitingOn::Spread),
-        Reason::StoreAway if behind => Some(WaitingOn::Store),
-        Reason::ExternalDriver if behind => Some(WaitingOn::ExternalDriver),
+        Reason::Spread => Some(WhyNot::Spread),
+        Reason::StoreAway if behind => Some(WhyNot::Store),
+        Reason::ExternalDriver if behind => Some(WhyNot::ExternalDriver),
         _ if state.installed.is_none() && state.attempt.is_none() && !behind => match desired.target {
-            Target::Unread => Some(WaitingOn::Store),
-            _ => Some(WaitingOn::Instruction),
+            Target::Unread => Some(WhyNot::Store),
+            _ => Some(WhyNot::Instruction),
         },
         _ => None,
     }

@@ -2,14 +2,15 @@
 
 use super::incident::{Incident, IncidentKind};
 use crate::fleet::views::{FailedCheck, FailureGroup, FailureGroups, FailuresView, FoundFailure};
-use crate::fleet::{Blocked, Fleet, FleetVerdict};
+use crate::fleet::{Fleet, FleetVerdict};
 use crate::rollout::{PresentRollout, RolloutStatus, RolloutWord};
 use schema::keys;
 use schema::names::HostName;
 use schema::records::{CERTIFICATE_WARNING, FailedHost, MaintenanceMode, StatusRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
-use schema::verdict::BlockedBy;
+use schema::verdict::VerdictKind;
+use schema::why_not::WhyNot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Age of a freeze from which on somebody is told, in seconds.
@@ -117,10 +118,11 @@ impl Situation {
     fn add_blocked(&mut self, fleet: &Fleet) {
         let mut by_cause: BTreeMap<String, Vec<(HostName, String)>> = BTreeMap::new();
         for (host, verdict) in fleet.verdicts() {
-            if let FleetVerdict::Blocked(blocked) = verdict
+            if let FleetVerdict::Held(reason) = verdict
+                && reason.kind() == VerdictKind::Blocked
                 && !is_out_of_use(fleet, host)
             {
-                by_cause.entry(cause_of(blocked)).or_default().push((host.clone(), verdict.message()));
+                by_cause.entry(cause_of(reason)).or_default().push((host.clone(), verdict.message()));
             }
         }
         for (cause, hosts) in by_cause {
@@ -175,24 +177,23 @@ pub(super) fn counted(hosts: usize) -> String {
 }
 
 /// Returns what blocked hosts have in common, without what each of them remembers.
-fn cause_of(blocked: &Blocked) -> String {
-    match blocked {
-        Blocked::By(BlockedBy::StoreWentBack { .. }) | Blocked::NewerInstruction { .. } => {
-            "store went back".into()
-        }
-        Blocked::By(BlockedBy::StoreUnreadable { why }) => format!("store unreadable: {why}"),
-        Blocked::By(BlockedBy::OtherLineage { theirs, .. }) => format!("other lineage: {theirs}"),
-        Blocked::By(BlockedBy::NameHeld { .. }) => "name held".into(),
-        Blocked::By(BlockedBy::Decommissioned) => "decommissioned".into(),
-        Blocked::By(BlockedBy::InvalidInstruction { why }) => format!("invalid instruction: {why}"),
-        Blocked::By(BlockedBy::Settings { .. }) => "settings".into(),
-        Blocked::By(BlockedBy::Rollout { why }) => format!("rollout: {why}"),
-        Blocked::By(BlockedBy::CannotRecord { .. }) => "cannot record".into(),
+fn cause_of(reason: &WhyNot) -> String {
+    match reason {
+        WhyNot::StoreWentBack { .. } | WhyNot::NewerInstruction { .. } => "store went back".into(),
+        WhyNot::StoreUnreadable { why } => format!("store unreadable: {why}"),
+        WhyNot::OtherLineage { theirs, .. } => format!("other lineage: {theirs}"),
+        WhyNot::NameHeld { .. } => "name held".into(),
+        WhyNot::Decommissioned => "decommissioned".into(),
+        WhyNot::InvalidInstruction { why } => format!("invalid instruction: {why}"),
+        WhyNot::Settings { .. } => "settings".into(),
+        WhyNot::Rollout { why } => format!("rollout: {why}"),
+        WhyNot::CannotRecord { .. } => "cannot record".into(),
         // The same loop may begin with any of its hosts.
-        Blocked::Deadlock(hosts) => {
-            let hosts: BTreeSet<&str> = hosts.iter().map(|(host, _)| host.as_str()).collect();
+        WhyNot::Deadlock(hosts) => {
+            let hosts: BTreeSet<&str> = hosts.iter().map(|waiting| waiting.host.as_str()).collect();
             format!("deadlock: {}", hosts.into_iter().collect::<Vec<_>>().join(" "))
         }
+        other => other.to_string(),
     }
 }
 

@@ -11,7 +11,8 @@ use schema::records::Report;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::store_trust::WentBack;
 use schema::time::EpochSeconds;
-use schema::verdict::{BlockedBy, HostVerdict};
+use schema::verdict::HostVerdict;
+use schema::why_not::WhyNot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -305,7 +306,7 @@ fn what_is_wrong_with_a_fleet_is_found_by_its_causes() {
     let live = r#"{"format":1,"instance":"i","machine_id":"m","boot_id":"b","driver":"agent"}"#;
     let mut report = Report::idle(EpochSeconds(1), Token::new("w").unwrap());
     report.facts.certificates.insert("/c".into(), EpochSeconds(200_000 + 86_400));
-    report.verdict = HostVerdict::Blocked { by: BlockedBy::Decommissioned };
+    report.verdict = HostVerdict::Held(WhyNot::Decommissioned);
     check(
         &["a"],
         &[("/orchestrate/live/a", live.into()), ("/orchestrate/reports/a", codec::write(&report))],
@@ -324,7 +325,7 @@ fn what_is_wrong_with_a_fleet_is_found_by_its_causes() {
     let back = |remembered| {
         let sign = WentBack::Revision { remembered, found: 9 };
         codec::write(&Report {
-            verdict: HostVerdict::Blocked { by: BlockedBy::StoreWentBack { sign } },
+            verdict: HostVerdict::Held(WhyNot::StoreWentBack { sign }),
             ..Report::idle(EpochSeconds(1), Token::new("w").unwrap())
         })
     };

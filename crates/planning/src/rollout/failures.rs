@@ -4,6 +4,7 @@ use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
+use schema::why_not::over_budget;
 
 /// How many failed hosts are tolerated, and which count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +83,6 @@ impl Failures {
         let budget = self.exceeded().filter(|_| self.halted.is_none())?;
         Some(over_budget(self.failed.len(), budget.hosts))
     }
-}
-
-/// Says how many hosts failed.
-pub(super) fn over_budget(failed: usize, budget: u32) -> String {
-    let hosts = if failed == 1 { "host" } else { "hosts" };
-    format!("{failed} {hosts} failed, {budget} tolerated")
 }
 
 /// Returns the hosts that failed in a rollout, first after this revision, and are not healed. The failure is

@@ -1,7 +1,6 @@
 //! The hosts of an open stage that are proven and keep their claims for some time: the next stage waits for them.
 
 use super::opening::Members;
-use super::soak::StageHold;
 use super::stages::open_stage;
 use schema::keys::{self, Key};
 use schema::names::HostName;
@@ -9,6 +8,7 @@ use schema::order::InstructionOrder;
 use schema::records::{ProgressState, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
+use schema::why_not::StageHold;
 use schema::writes::claims::FoundClaims;
 
 /// Returns the hosts for which the stage after the open one waits, if all of them keep their claims. `found` holds

@@ -1,6 +1,5 @@
 //! One limit that counts a host: who holds its numbers, and who waits for one.
 
-use super::obstacle::Obstacle;
 use schema::digest::Digest;
 use schema::keys::{self, Key, Prefix};
 use schema::limit::{HEADS, Limit, Place};
@@ -8,6 +7,7 @@ use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::snapshot::KeySnapshot;
 use schema::time::BootMillis;
+use schema::why_not::{LimitDetail, WhyNot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -101,13 +101,18 @@ impl LimitView {
         self.is_far_back() && self.passed(now) > HEADS as usize
     }
 
+    /// Returns the limit as what keeps a host from starting.
+    pub(super) fn held(&self, detail: LimitDetail) -> WhyNot {
+        WhyNot::Limit { limit: self.limit.clone(), detail }
+    }
+
     /// Returns the number that the host takes: the one that it has, unless it is above the limit.
     pub(super) fn number(
         &self,
         (place, host): &(Place, HostName),
         held: Option<u32>,
         now: BootMillis,
-    ) -> Result<u32, Obstacle> {
+    ) -> Result<u32, WhyNot> {
         let free = self.free(host);
         if let Some(held) = held.filter(|held| free.contains(held)) {
             return Ok(held);
@@ -116,12 +121,11 @@ impl LimitView {
         if free.is_empty() || held.is_some() {
             let others =
                 || self.holders.values().filter(|holder| held.is_some() || holder.as_ref() != Some(host));
-            return Err(Obstacle::Full {
-                limit: self.limit.clone(),
+            return Err(self.held(LimitDetail::Full {
                 max: self.max,
                 used: others().count(),
                 holders: others().flatten().cloned().collect(),
-            });
+            }));
         }
         let passed = if self.is_far_back() { 0 } else { self.passed(now) };
         let ahead = self.ahead.len().saturating_sub(passed);
@@ -131,7 +135,7 @@ impl LimitView {
             return Ok(free[(spread % free.len() as u64) as usize]);
         }
         let number = free.get(ahead).copied().filter(|_| !self.is_far_back());
-        number.ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
+        number.ok_or_else(|| self.held(LimitDetail::Queue { ahead }))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The rollout of the desired version, as a whole.
 
 use super::failures::failed_hosts;
-use super::obstacle::Obstacle;
 use super::outlook::{Outlook, RolloutState};
 use super::rules::governs;
 use super::summary::{RolloutSummary, StageSummary, summary};
@@ -16,6 +15,7 @@ use schema::order::InstructionOrder;
 use schema::records::{Closing, FailedHost, ResolvedLimit, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
+use schema::why_not::WhyNot;
 use serde::{Serialize, Serializer};
 
 /// The rollout of the desired version, and its record.
@@ -221,7 +221,7 @@ pub(super) fn numbers(limits: &[ResolvedLimit], budget: Option<u32>, counted: us
 /// Says that no window is open, and when the next one opens.
 fn closed(record: &RolloutRecord, now: EpochSeconds) -> Option<String> {
     let next = next_window(&record.windows, Place(0), now).transpose()?;
-    Some(next.map_or_else(|why| why, |next| Obstacle::OutsideWindow(next).to_string()))
+    Some(next.map_or_else(|why| why, |next| WhyNot::from(next).detail()))
 }
 
 /// Time without a change after which a rollout that waits for no host stands still. Usually it goes on within seconds.

@@ -1,7 +1,6 @@
 //! Claims for something else than an update: a reboot, or a command of an operator. They are held under
 //! the limits of the current rollout; where it has no record, under those that the policy has now.
 
-use super::obstacle::Obstacle;
 use super::reads::{first_reads, reads_of_limits};
 use super::resolve::numbers_of_policy;
 use super::rules::{Rules, Times, record_of};
@@ -20,6 +19,7 @@ use schema::records::{
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Now};
 use schema::transaction::Transaction;
+use schema::why_not::WhyNot;
 use schema::writes::Fence;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 use schema::writes::host::StartGuard;
@@ -52,7 +52,7 @@ pub enum ClaimAnswer {
     /// This transaction takes these claims.
     Take(Transaction, Vec<HeldClaim>),
     /// Something stands in the way.
-    Waits(Obstacle),
+    Waits(WhyNot),
 }
 
 /// Returns what is read first: the desired version, and what the host holds.
@@ -120,7 +120,7 @@ impl ClaimRequest<'_> {
         let held = FoundClaims::read(self.host, found);
         if held.claims.as_ref().is_some_and(|held| self.is_of_earlier_life(held)) {
             let why = "the host holds claims of an earlier installation until it is proven";
-            return ClaimAnswer::Waits(Obstacle::Unusable(why.into()));
+            return ClaimAnswer::Waits(WhyNot::Rollout { why: why.into() });
         }
         let is_held =
             |claims: &HostClaims| !claims.claims.is_empty() && claims.purposes.contains(self.purpose);
@@ -151,7 +151,7 @@ impl ClaimRequest<'_> {
         if new.purposes.len() >= PURPOSES_MAX || is_reboot && reboots >= REBOOTS_MAX {
             let why =
                 "the host holds its claims for too many others already; `orchestrate claims` names them";
-            return ClaimAnswer::Waits(Obstacle::Unusable(why.into()));
+            return ClaimAnswer::Waits(WhyNot::Rollout { why: why.into() });
         }
         new.purposes.insert(self.purpose.clone());
         let target = found.get(&Key::CurrentVersion);

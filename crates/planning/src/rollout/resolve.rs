@@ -3,13 +3,13 @@
 use super::opening::hosts_of;
 use super::options::with_options;
 use super::rules::Times;
-use super::stages::{REST, resolve_stages};
+use super::stages::resolve_stages;
 use super::window::zone_of;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{self, Key, Prefix};
 use schema::limit::{Limit, LimitBy};
-use schema::names::{HostName, LimitValue, Version};
+use schema::names::{HostName, LimitValue, StageName, Version};
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
     RolloutOptions, RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger, WINDOWS_MAX,
@@ -220,8 +220,8 @@ fn unusable_stages(policy: &RolloutPolicy) -> Option<String> {
     let [shortest, longest] = TIMES;
     for (number, stage) in stages.iter().enumerate() {
         let name = &stage.name;
-        if name.as_str() == REST {
-            return Some(format!("a stage cannot be named {REST}: that is the stage of all other hosts"));
+        if *name == StageName::rest() {
+            return Some(format!("a stage cannot be named {name}: that is the stage of all other hosts"));
         }
         if stages[..number].iter().any(|other| other.name == *name) {
             return Some(format!("the policy has two stages named {name}"));

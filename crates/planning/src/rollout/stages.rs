@@ -2,17 +2,15 @@
 
 use super::frozen::FrozenHosts;
 use super::limits::place;
-use super::soak::{StageHold, StageSoak};
+use super::soak::read_soak;
 use schema::keys::Key;
 use schema::limit::Place;
-use schema::names::{HostName, Role, Version};
+use schema::names::{HostName, Role, StageName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{ResolvedStage, RosterEntry, StageRule};
 use schema::snapshot::KeySnapshot;
+use schema::why_not::{StageHold, StageSoak};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The name of the stage of all hosts that no other stage selects. It comes last.
-pub const REST: &str = "rest";
 
 /// Returns the number of the stage that a host belongs to; that of the last one is the number of `stages`.
 pub fn stage_of(stages: &[ResolvedStage], host: &HostName, roster: &RosterEntry, place: Place) -> u32 {
@@ -29,8 +27,8 @@ pub fn stage_of(stages: &[ResolvedStage], host: &HostName, roster: &RosterEntry,
 }
 
 /// Returns the name of a stage.
-pub fn stage_name(stages: &[ResolvedStage], number: u32) -> &str {
-    stages.get(number as usize).map_or(REST, |stage| stage.rule.name.as_str())
+pub fn stage_name(stages: &[ResolvedStage], number: u32) -> StageName {
+    stages.get(number as usize).map_or_else(StageName::rest, |stage| stage.rule.name.clone())
 }
 
 /// Returns the last stage that is open.
@@ -100,9 +98,9 @@ pub(super) enum StageView {
     /// It is open: this key says so, and has this revision. The first stage needs no key.
     Open(Option<(Key, i64)>),
     Closed {
-        stage: String,
+        stage: StageName,
         /// The last stage that is open.
-        open: String,
+        open: StageName,
         /// The soak of that stage, if it has begun.
         soak: Option<StageSoak>,
         /// True while the timer of the soak runs.
@@ -129,9 +127,9 @@ impl StageView {
         }
         let open = open_stage(order, stages, found);
         Self::Closed {
-            stage: stage_name(stages, number).to_owned(),
-            open: stage_name(stages, open).to_owned(),
-            soak: StageSoak::read(order, stages, open, found),
+            stage: stage_name(stages, number),
+            open: stage_name(stages, open),
+            soak: read_soak(order, stages, open, found),
             is_timed: found.get(&Key::SoakTimer(order, open)).is_some(),
             hold: None,
         }

@@ -3,7 +3,7 @@
 use super::failures::failed_hosts;
 use super::opening::Members;
 use super::results::{HostResult, has_started};
-use super::soak::StageSoak;
+use super::soak::read_soak;
 use super::stages::{open_stage, stage_name};
 use super::stuck::{held_by_vanished, stuck_limits};
 use crate::text::as_rfc3339;
@@ -74,13 +74,13 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
     let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
     let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
     let stages = (0..=rest).map(|number| {
-        let soak = StageSoak::read(order, &record.stages, number, found).filter(|_| number == open);
+        let soak = read_soak(order, &record.stages, number, found).filter(|_| number == open);
         let state = match number <= open {
             true if soak.is_some() => StageState::Soaking,
             true => StageState::Open,
             false => StageState::Closed,
         };
-        let name = stage_name(&record.stages, number).to_owned();
+        let name = stage_name(&record.stages, number).to_string();
         let soak_ends_at = soak.and_then(|soak| soak.ends);
         let mut stage = StageSummary { name, state, soak_ends_at, ..StageSummary::default() };
         for (host, result) in members.all_of_stage(number) {

@@ -6,7 +6,6 @@ use super::failures::Failures;
 use super::halt::halts;
 use super::hold::stage_hold;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
-use super::obstacle::Obstacle;
 use super::reads::roster_of;
 use super::rules::{RecordTask, Rules, Times, governs, record_of};
 use super::stages::{StageView, stage_of};
@@ -21,6 +20,7 @@ use schema::records::{HeldClaim, ResolvedLimit};
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::transaction::Transaction;
+use schema::why_not::WhyNot;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 use std::time::Duration;
 
@@ -277,33 +277,35 @@ impl RolloutView {
     /// Returns what the host takes when it starts, or what keeps it from starting. `held` is what it has.
     ///
     /// # Errors
-    /// Returns the first obstacle.
-    pub fn permit(&self, held: &FoundClaims, need: Need, now: Now) -> Result<Permit, Obstacle> {
+    /// Returns the first reason.
+    pub fn permit(&self, held: &FoundClaims, need: Need, now: Now) -> Result<Permit, WhyNot> {
         if let Some(why) = &self.unusable {
-            return Err(Obstacle::Unusable(why.clone()));
+            return Err(WhyNot::Rollout { why: why.clone() });
         }
         if held.revision != 0 && held.claims.is_none() {
             let host = &self.own.1;
             let why = format!("the claims of the host cannot be read; `orchestrate claims release {host}`");
-            return Err(Obstacle::Unusable(why));
+            return Err(WhyNot::Rollout { why });
         }
         if let Some(frozen) = &self.frozen {
-            return Err(Obstacle::Frozen(frozen.clone()));
+            return Err(WhyNot::Frozen(frozen.clone()));
         }
         let (record_revision, times, budget) = match &self.rules {
             Rules::None => (0, None, None),
-            Rules::NoRecord => return Err(Obstacle::NoRecord),
-            Rules::Record { refused: Some(why), .. } => return Err(Obstacle::Refused(why.clone())),
+            Rules::NoRecord => return Err(WhyNot::NoRecord),
+            Rules::Record { refused: Some(why), .. } => {
+                return Err(WhyNot::Rollout { why: why.clone() });
+            }
             Rules::Record { revision, refused: None, times, budget, .. } => {
                 (*revision, Some(*times), *budget)
             }
         };
         if let Some(why) = self.failures.halted() {
-            return Err(Obstacle::Halted(why.to_owned()));
+            return Err(WhyNot::Halted { why: why.to_owned() });
         }
         // A host that is not available anyway is held by a halt alone, so that a fix can reach it.
         if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need.takes_claims()) {
-            return Err(Obstacle::OverBudget { failed, budget });
+            return Err(WhyNot::OverBudget { failed, budget });
         }
         let counts_failure = budget.is_some() && need != Need::New;
         let mut guard = RolloutGuard {
@@ -318,15 +320,15 @@ impl RolloutView {
         // A host that is not available anyway waits for no stage.
         match &self.stage {
             Some(StageView::Closed { stage, open, soak, hold, .. }) if need == Need::Claims => {
-                let (stage, open, hold) = (stage.clone(), open.clone(), hold.clone());
-                return Err(Obstacle::StageClosed { stage, open, soak: *soak, hold });
+                let (stage, open, hold) = (stage.clone(), Some(open.clone()), hold.clone());
+                return Err(WhyNot::Stage { stage, open, soak: *soak, hold });
             }
             Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
             _ => {}
         }
         let next = if need == Need::Claims { self.rules.next_window(self.own.0, now) } else { Ok(None) };
-        if let Some(next) = next.map_err(Obstacle::Unusable)? {
-            return Err(Obstacle::OutsideWindow(next));
+        if let Some(next) = next.map_err(|why| WhyNot::Rollout { why })? {
+            return Err(next.into());
         }
         if !need.takes_claims() {
             let claims = held.claims.as_ref().map(|_| held.held().to_vec());

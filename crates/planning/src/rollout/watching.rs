@@ -2,7 +2,6 @@
 //! changes what all the first hosts of a queue watch, and lets one of them start.
 
 use super::limits::LimitView;
-use super::obstacle::Obstacle;
 use super::reads::{first_reads, reads_of_limit};
 use super::rules::Rules;
 use super::view::{Need, RolloutView};
@@ -10,6 +9,7 @@ use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, Place};
 use schema::names::HostName;
 use schema::reads::Read;
+use schema::why_not::{LimitDetail, WhyNot};
 use std::collections::BTreeSet;
 
 impl RolloutView {
@@ -28,9 +28,9 @@ impl RolloutView {
 
     /// Returns why the host takes a ticket though it may start: few numbers of a limit are free, and the host has no
     /// ticket yet. It does not know who else has just none.
-    pub(crate) fn queues_first(&self, need: Need) -> Option<Obstacle> {
+    pub(crate) fn queues_first(&self, need: Need) -> Option<WhyNot> {
         let view = self.limit_to_queue_for().filter(|_| need == Need::Claims)?;
-        Some(Obstacle::NotItsTurn { limit: view.limit.clone(), ahead: 0 })
+        Some(view.held(LimitDetail::Queue { ahead: 0 }))
     }
 
     fn limit_to_queue_for(&self) -> Option<&LimitView> {

@@ -6,6 +6,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 use schema::limit::Place;
 use schema::records::{TimeOfDay, Window};
 use schema::time::EpochSeconds;
+use schema::why_not::WhyNot;
 
 /// Time over which the hosts that wait for a window start, by place.
 const SPREAD_SECONDS: u64 = 30;
@@ -20,6 +21,12 @@ pub struct NextWindow {
     pub starts: EpochSeconds,
     /// When the window opens, in its own time zone, for people.
     pub opens: String,
+}
+
+impl From<NextWindow> for WhyNot {
+    fn from(NextWindow { starts, opens }: NextWindow) -> Self {
+        Self::Window { opens, starts: Some(starts) }
+    }
 }
 
 /// Returns the rules of a time zone. They are compiled in, so that every host has the same.

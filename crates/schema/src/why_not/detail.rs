@@ -100,7 +100,7 @@ pub fn over_budget(failed: usize, budget: u32) -> String {
 }
 
 /// Returns a text like `a waits for x on b, b waits for y on a`.
-pub(super) fn describe_loop(hosts: &[WaitingHost]) -> String {
+pub fn describe_loop(hosts: &[WaitingHost]) -> String {
     let next = hosts.iter().cycle().skip(1);
     let parts = hosts.iter().zip(next);
     let parts: Vec<String> = parts

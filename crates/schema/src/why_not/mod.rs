@@ -9,8 +9,10 @@ mod detail;
 mod hint;
 #[cfg(test)]
 mod tests;
+mod wire;
 
-pub use detail::{LimitDetail, StageHold, StageSoak, over_budget};
+pub use detail::{LimitDetail, StageHold, StageSoak, describe_loop, over_budget};
+pub(crate) use wire::{BlockedWire, VerdictWire, WaitingWire, planned};
 
 use crate::frozen::FrozenBy;
 use crate::limit::Limit;
@@ -155,7 +157,7 @@ pub enum WhyNot {
 }
 
 /// A host that waits for a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingHost {
     /// The host.
     pub host: HostName,
@@ -267,7 +269,7 @@ impl fmt::Display for WhyNot {
                 f,
                 "it decided on the instruction of revision {decided}, the store has one of revision {found}: the store went back"
             ),
-            Self::Deadlock(hosts) => write!(f, "a deadlock: {}", detail::describe_loop(hosts)),
+            Self::Deadlock(hosts) => write!(f, "a deadlock: {}", describe_loop(hosts)),
             Self::Frozen(by) => by.fmt(f),
             Self::Step { phase, step } => write!(f, "waits for {phase} step {step}, which said \"not yet\""),
             Self::Service(wait) => write!(f, "waits for {wait}"),

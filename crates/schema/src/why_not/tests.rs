@@ -2,8 +2,10 @@ use super::*;
 use crate::freeze::FreezeScope;
 use crate::health::Level;
 use crate::limit::LimitBy;
-use crate::names::LimitValue;
+use crate::names::{LabelName, LimitValue};
+use crate::plan::Reason;
 use crate::time::Span;
+use crate::verdict::HostVerdict;
 use std::time::Duration;
 
 fn host(name: &str) -> HostName {
@@ -82,7 +84,7 @@ fn rows() -> Vec<Row> {
     vec![
         blocked(
             WhyNot::StoreWentBack { sign: WentBack::IdentityMissing },
-            "the store went back: its identity is missing; `orchestrate store accept --version V` ends this",
+            "the store went back: its identity /orchestrate/store is missing; `orchestrate store accept --version V` ends this",
         ),
         blocked(
             WhyNot::StoreUnreadable { why: "bad".into() },
@@ -256,4 +258,225 @@ fn who_holds_a_host_is_no_news_but_what_holds_it_is() {
     let window = |opens: &str, at| WhyNot::Window { opens: opens.into(), starts: Some(EpochSeconds(at)) };
     check(&window("Mon", 1), &window("Mon", 2), true);
     check(&window("Mon", 1), &window("Tue", 1), false);
+}
+
+/// Returns the verdict of a host as it is in the store.
+fn written(reason: &WhyNot) -> String {
+    serde_json::to_string(&HostVerdict::Held(reason.clone())).unwrap()
+}
+
+fn read(text: &str) -> WhyNot {
+    match serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}")) {
+        HostVerdict::Held(reason) => reason,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// The forms of the reasons that a host says about itself.
+#[test]
+fn every_reason_of_a_host_is_read_as_it_was_written() {
+    let blocked = |by: &str| format!(r#"{{"verdict":"blocked",{by}}}"#);
+    let waiting = |on: &str| format!(r#"{{"verdict":"waiting",{on}}}"#);
+    let forms = |reason: &WhyNot| match reason {
+        WhyNot::StoreWentBack { .. } => {
+            blocked(r#""by":"store_went_back","sign":{"sign":"identity_missing"}"#)
+        }
+        WhyNot::StoreUnreadable { .. } => blocked(r#""by":"store_unreadable","why":"bad""#),
+        WhyNot::OtherLineage { .. } => blocked(r#""by":"other_lineage","ours":"a","theirs":"b""#),
+        WhyNot::NameHeld { .. } => blocked(r#""by":"name_held","holder":"x","ours":"y""#),
+        WhyNot::Decommissioned => blocked(r#""by":"decommissioned""#),
+        WhyNot::InvalidInstruction { .. } => blocked(r#""by":"invalid_instruction","why":"empty""#),
+        WhyNot::Settings { .. } => blocked(r#""by":"settings","why":"/etc: others""#),
+        WhyNot::Rollout { .. } => blocked(r#""by":"rollout","why":"two limits by role""#),
+        WhyNot::CannotRecord { .. } => blocked(r#""by":"cannot_record","why":"disk full""#),
+        WhyNot::Step { .. } => waiting(r#""on":"step","phase":"apply","step":"packages""#),
+        WhyNot::Service(wait) => {
+            let wait = serde_json::to_string(wait).unwrap();
+            waiting(&format!(r#""on":"service",{}"#, &wait[1..wait.len() - 1]))
+        }
+        WhyNot::Spread => waiting(r#""on":"spread""#),
+        WhyNot::Limit { detail, .. } => {
+            const OF: &str = r#","of":{"by":"role","value":"web"}"#;
+            let more = match detail {
+                LimitDetail::Full { max, used, holders } => {
+                    let holders = match holders.is_empty() {
+                        true => String::new(),
+                        false => format!(r#","holders":{}"#, serde_json::to_string(holders).unwrap()),
+                    };
+                    format!(r#"{OF},"max":{max},"used":{used}{holders}"#)
+                }
+                LimitDetail::Queue { ahead } => format!(r#"{OF},"ahead":{ahead}"#),
+                LimitDetail::NotTold { .. } => String::new(),
+            };
+            let is_zero = if detail.is_zero() { r#","is_zero":true"# } else { "" };
+            waiting(&format!(r#""on":"limit","limit":"role web"{is_zero}{more}"#))
+        }
+        WhyNot::Stage { open, soak, .. } => {
+            let open = open.as_ref().map(|open| format!(r#","open":"{open}""#)).unwrap_or_default();
+            let soak = if soak.is_some() { r#","soak":{"ends":5}"# } else { "" };
+            waiting(&format!(r#""on":"stage","stage":"rest"{open}{soak}"#))
+        }
+        WhyNot::Window { .. } => waiting(r#""on":"window","opens":"Mon 10:00 UTC","starts":5"#),
+        WhyNot::Halted { .. } => waiting(r#""on":"operator","why":"the rollout is halted: 3 failed""#),
+        WhyNot::OverBudget { .. } => waiting(
+            r#""on":"operator","why":"the rollout is halted: 1 host failed, 0 tolerated","failed":1,"budget":0"#,
+        ),
+        WhyNot::Store => waiting(r#""on":"store""#),
+        WhyNot::ExternalDriver => waiting(r#""on":"external_driver""#),
+        WhyNot::Instruction => waiting(r#""on":"instruction""#),
+        // No host says these about itself.
+        WhyNot::NewerInstruction { .. }
+        | WhyNot::Deadlock(_)
+        | WhyNot::Frozen(_)
+        | WhyNot::Status(_)
+        | WhyNot::NotRead
+        | WhyNot::NoRecord
+        | WhyNot::Told { .. } => String::new(),
+    };
+    for Row { reason, .. } in rows() {
+        let form = forms(&reason);
+        if form.is_empty() {
+            continue;
+        }
+        assert_eq!(written(&reason), form, "{reason:?}");
+        let expected = match reason {
+            WhyNot::Stage { stage, open, soak, .. } => WhyNot::Stage { stage, open, soak, hold: None },
+            reason => reason,
+        };
+        assert_eq!(read(&form), expected);
+    }
+}
+
+#[test]
+fn what_an_earlier_agent_wrote_is_read() {
+    let check = |on: &str, expected: WhyNot| {
+        let reason = read(&format!(r#"{{"verdict":"waiting",{on}}}"#));
+        assert_eq!(reason, expected);
+        assert_eq!(written(&reason), format!(r#"{{"verdict":"waiting",{on}}}"#));
+    };
+    let not_told = |is_zero| LimitDetail::NotTold { is_zero };
+    check(r#""on":"limit","limit":"role web""#, of_role(not_told(false)));
+    check(r#""on":"limit","limit":"role web","is_zero":true"#, of_role(not_told(true)));
+    for (words, by, value) in [
+        ("the fleet", LimitBy::Fleet, "all"),
+        ("group g", LimitBy::Group, "g"),
+        ("rack b2", LimitBy::Label(LabelName::new("rack").unwrap()), "b2"),
+    ] {
+        let limit = Limit { by, value: LimitValue::new(value).unwrap() };
+        assert_eq!(limit.to_string(), words);
+        check(
+            &format!(r#""on":"limit","limit":"{words}""#),
+            WhyNot::Limit { limit, detail: not_told(false) },
+        );
+    }
+    check(r#""on":"stage","stage":"rest""#, closed(None, None));
+    let opens = "Mon 10:00 UTC".to_owned();
+    check(r#""on":"window","opens":"Mon 10:00 UTC""#, WhyNot::Window { opens, starts: None });
+    let why = "1 host failed, 0 tolerated".to_owned();
+    check(
+        r#""on":"operator","why":"the rollout is halted: 1 host failed, 0 tolerated""#,
+        WhyNot::Halted { why },
+    );
+}
+
+/// What an earlier command reads of a verdict: it ignores the fields that say more.
+#[derive(Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(tag = "on", rename_all = "snake_case")]
+enum EarlierReason {
+    Limit {
+        limit: String,
+        #[serde(default)]
+        is_zero: bool,
+    },
+    Stage {
+        stage: String,
+    },
+    Window {
+        opens: String,
+    },
+    Operator {
+        why: String,
+    },
+    #[serde(other)]
+    Another,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+enum EarlierVerdict {
+    Waiting {
+        #[serde(flatten)]
+        on: EarlierReason,
+    },
+    Blocked {},
+}
+
+#[test]
+fn an_earlier_command_reads_what_a_host_waits_for() {
+    let read = |reason: &WhyNot| match serde_json::from_str(&written(reason)).unwrap() {
+        EarlierVerdict::Waiting { on } => on,
+        EarlierVerdict::Blocked {} => panic!("{reason:?}"),
+    };
+    let limit = || "role web".to_owned();
+    let soak = Some(StageSoak { ends: None });
+    let (opens, starts) = ("Mon".to_owned(), Some(EpochSeconds(5)));
+    assert_eq!(read(&full(1, 1, &["a"])), EarlierReason::Limit { limit: limit(), is_zero: false });
+    assert_eq!(read(&full(0, 1, &["a"])), EarlierReason::Limit { limit: limit(), is_zero: true });
+    assert_eq!(read(&closed(Some("canary"), soak)), EarlierReason::Stage { stage: "rest".into() });
+    assert_eq!(read(&WhyNot::Window { opens, starts }), EarlierReason::Window { opens: "Mon".into() });
+    let why = "the rollout is halted: 2 hosts failed, 1 tolerated".into();
+    assert_eq!(read(&WhyNot::OverBudget { failed: 2, budget: 1 }), EarlierReason::Operator { why });
+    assert_eq!(read(&WhyNot::Spread), EarlierReason::Another);
+}
+
+#[test]
+fn a_report_names_few_of_many_holders() {
+    let names: Vec<String> = (0..50).map(|number| format!("h{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let WhyNot::Limit { detail: LimitDetail::Full { used, holders, .. }, .. } =
+        read(&written(&full(50, 50, &names)))
+    else {
+        panic!("a full limit")
+    };
+    assert_eq!((used, holders.len()), (50, 10));
+}
+
+#[test]
+fn a_plan_says_in_words_what_holds_a_start() {
+    let check = |reason: WhyNot, form: &str| {
+        let words = reason.detail();
+        let because = Reason::HeldBack(reason);
+        assert_eq!(because.to_string(), words);
+        let text = serde_json::to_string(&because).unwrap();
+        assert_eq!(text, form.replace("WORDS", &words));
+        let again: Reason = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.to_string(), words);
+        assert_eq!(serde_json::to_string(&again).unwrap(), text);
+    };
+    for Row { reason, .. } in rows() {
+        match &reason {
+            WhyNot::Frozen(_) => check(reason, r#"{"reason":"frozen","by":"WORDS"}"#),
+            WhyNot::Limit { .. } | WhyNot::Stage { .. } | WhyNot::Window { .. } => {
+                check(reason, r#"{"reason":"limited","why":"WORDS"}"#);
+            }
+            WhyNot::Rollout { .. }
+            | WhyNot::Halted { .. }
+            | WhyNot::OverBudget { .. }
+            | WhyNot::NotRead
+            | WhyNot::NoRecord => check(reason, r#"{"reason":"rollout","why":"WORDS"}"#),
+            // They do not hold a start.
+            _ => {}
+        }
+    }
+    let settled: Reason = serde_json::from_str(r#"{"reason":"settled"}"#).unwrap();
+    assert_eq!(settled, Reason::Settled);
+    let running: Reason = serde_json::from_str(r#"{"reason":"step_running","run_id":"r"}"#).unwrap();
+    assert_eq!(running, Reason::StepRunning { run_id: Token::new("r").unwrap() });
+}
+
+#[test]
+fn a_limit_by_a_label_with_the_name_of_another_limit_stays_what_it_is() {
+    let (by, value) = (LimitBy::Label(LabelName::new("role").unwrap()), LimitValue::new("web").unwrap());
+    let reason = WhyNot::Limit { limit: Limit { by, value }, detail: LimitDetail::Queue { ahead: 1 } };
+    assert_eq!(read(&written(&reason)), reason);
 }

@@ -340,19 +340,25 @@ mod tests {
     use planning::fleet::FleetTarget;
     use schema::codec;
     use schema::keys::Key;
-    use schema::names::{HostName, Token, Version};
+    use schema::names::{HostName, StageName, Token, Version};
     use schema::order::InstructionOrder;
     use schema::records::{Halt, Report, ReportedTarget};
     use schema::snapshot::KeySnapshot;
     use schema::time::EpochSeconds;
-    use schema::verdict::{HostVerdict, WaitingOn};
+    use schema::verdict::HostVerdict;
+    use schema::why_not::WhyNot;
 
     /// Checks the page of a fleet with one host, which waits for its stage.
     fn check(is_halted: bool, expected: &str, held: usize) {
         let (host, version) = (HostName::new("h").unwrap(), Version::new("v2").unwrap());
         let order = InstructionOrder { epoch: 0, revision: 20 };
         let report = Report {
-            verdict: HostVerdict::Waiting { on: WaitingOn::Stage { stage: "rest".into() } },
+            verdict: HostVerdict::Held(WhyNot::Stage {
+                stage: StageName::rest(),
+                open: None,
+                soak: None,
+                hold: None,
+            }),
             target: Some(ReportedTarget { version: version.clone(), revision: 20 }),
             ..Report::idle(EpochSeconds(1), Token::new("w").unwrap())
         };

@@ -20,7 +20,7 @@ fn waits_for(service: &str) -> String {
         step: None,
         unreachable: false,
     };
-    report(Some(("v2", 20)), HostVerdict::Waiting { on: WaitingOn::Service(wait) })
+    report(Some(("v2", 20)), HostVerdict::Held(WhyNot::Service(wait)))
 }
 
 fn record(name: &str) -> String {
@@ -68,7 +68,7 @@ fn values(name: &str) -> Vec<(String, String)> {
         ("/orchestrate/reports", report(Some(("v2", 20)), HostVerdict::Ok)),
         ("/orchestrate/reports", report(Some(("v2", 20)), failed(true))),
         ("/orchestrate/reports", report(Some(("v1", 10)), HostVerdict::Running { version: version("v2") })),
-        ("/orchestrate/reports", report(Some(("v2", 20)), HostVerdict::Waiting { on: stage() })),
+        ("/orchestrate/reports", report(Some(("v2", 20)), HostVerdict::Held(stage()))),
         ("/orchestrate/reports", waits_for("db")),
         ("/orchestrate/reports", waits_for("web")),
         ("/available_services/db", record(name)),
@@ -144,7 +144,7 @@ proptest! {
             anew.find_deadlocks(&view, now);
             prop_assert_eq!(&following, &anew, "after {} {:?}", key, value);
             let is_in_loop =
-                |v: &FleetVerdict| matches!(v, FleetVerdict::Blocked(Blocked::Deadlock(_)));
+                |v: &FleetVerdict| matches!(v, FleetVerdict::Held(WhyNot::Deadlock(_)));
             let has_loop = following.verdicts().values().any(is_in_loop);
             loops += usize::from(has_loop);
             // What is blocked by a loop is still explained by it.

@@ -10,7 +10,8 @@ use schema::codec;
 use schema::health::{CheckStatus, Level};
 use schema::instruction::Epoch;
 use schema::keys::{self, Key};
-use schema::names::{HostName, ServiceName, StepName, Token, Version};
+use schema::limit::{Limit, LimitBy};
+use schema::names::{HostName, LimitValue, ServiceName, StageName, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::Phase;
 use schema::records::{
@@ -19,7 +20,8 @@ use schema::records::{
 use schema::snapshot::Entry;
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
-use schema::verdict::{BlockedBy, Failure, HostFailure, HostVerdict, WaitingOn};
+use schema::verdict::{Failure, HostFailure, HostVerdict};
+use schema::why_not::{LimitDetail, WhyNot};
 use std::collections::BTreeMap;
 
 fn version(text: &str) -> Version {
@@ -135,8 +137,8 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
         (failed(true), Some(100), false),
         (failed(true), Some(101), true),
         (failed(true), None, true),
-        (HostVerdict::Blocked { by: BlockedBy::Decommissioned }, None, true),
-        (HostVerdict::Waiting { on: WaitingOn::Instruction }, None, false),
+        (HostVerdict::Held(WhyNot::Decommissioned), None, true),
+        (HostVerdict::Held(WhyNot::Instruction), None, false),
     ] {
         assert_eq!(is_stuck(verdict.clone(), next), expected, "{verdict:?} {next:?}");
     }
@@ -155,11 +157,11 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     };
     assert!(lost_in(Phase::Idle), "it is gone");
     assert!(!lost_in(Phase::Apply), "it may reboot in its update");
-    let waits = || reported(NOW, HostVerdict::Waiting { on: stage() });
+    let waits = || reported(NOW, HostVerdict::Held(stage()));
     let halted = || halt(20, "1 host failed");
     assert!(!is_stuck(&[live(), waits()]), "its turn comes");
     assert!(is_stuck(&[live(), waits(), halted()]), "the rollout is halted");
-    let knew = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Operator { why: "halted".into() } });
+    let knew = || reported(NOW, HostVerdict::Held(WhyNot::Halted { why: "halted".into() }));
     assert!(is_stuck(&[live(), knew(), halted()]), "the host knows it");
     assert!(!is_stuck(&[live(), knew()]), "the halt has ended since");
     let old = reported(Some(("v1", 10)), HostVerdict::Ok);
@@ -181,8 +183,8 @@ fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     assert!(frozen_by(&[in_time(), halted()]), "the rollout is halted");
 }
 
-fn stage() -> WaitingOn {
-    WaitingOn::Stage { stage: "rest".into() }
+fn stage() -> WhyNot {
+    WhyNot::Stage { stage: StageName::rest(), open: None, soak: None, hold: None }
 }
 
 /// A halt of the rollout of the instruction with this revision.
@@ -194,13 +196,14 @@ fn halt(revision: i64, why: &str) -> (String, String) {
 #[test]
 fn a_host_that_waits_for_its_turn_in_a_halted_rollout_waits_for_an_operator() {
     let halted = halt(20, "3 hosts failed, 2 tolerated");
-    let check_turn = |on: WaitingOn, facts: &[(String, String)], expected: &str, state: FleetState| {
-        let own = [live(), listed("v1"), reported(NOW, HostVerdict::Waiting { on })];
+    let check_turn = |on: WhyNot, facts: &[(String, String)], expected: &str, state: FleetState| {
+        let own = [live(), listed("v1"), reported(NOW, HostVerdict::Held(on))];
         check(&[own.as_slice(), facts].concat(), expected, state);
     };
     let operator = "waiting: waits for an operator: the rollout is halted: 3 hosts failed, 2 tolerated";
-    let limit = WaitingOn::Limit { limit: "the fleet".into(), is_zero: false };
-    let window = WaitingOn::Window { opens: "later".into() };
+    let fleet = Limit { by: LimitBy::Fleet, value: LimitValue::new("all").unwrap() };
+    let limit = WhyNot::Limit { limit: fleet, detail: LimitDetail::Queue { ahead: 1 } };
+    let window = WhyNot::Window { opens: "later".into(), starts: None };
     for on in [stage(), limit, window] {
         check_turn(on, std::slice::from_ref(&halted), operator, FleetState::Failing);
     }
@@ -209,7 +212,7 @@ fn a_host_that_waits_for_its_turn_in_a_halted_rollout_waits_for_an_operator() {
     check_turn(stage(), &[unreadable], text, FleetState::Failing);
     // Another rollout is halted, or the host waits for something else.
     check_turn(stage(), &[halt(10, "old")], "waiting: waits for its turn: stage rest", FleetState::Updating);
-    check_turn(WaitingOn::Spread, &[halted], "waiting: waits for its turn: the start", FleetState::Updating);
+    check_turn(WhyNot::Spread, &[halted], "waiting: waits for its turn: the start", FleetState::Updating);
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
     check(&[on_roster(), live(), listed("v2"), unreadable], "running: its report cannot be read", Updating);
     let running = HostVerdict::Running { version: version("v2") };
     check(&[live(), reported(NOW, running)], "running: on its way to v2", Updating);
-    let waiting = HostVerdict::Waiting { on: WaitingOn::Spread };
+    let waiting = HostVerdict::Held(WhyNot::Spread);
     check(&[live(), reported(NOW, waiting)], "waiting: waits for its turn", Updating);
     check(&[live(), reported(NOW, failed(false))], "failed: apply step install", Failing);
     check(&[live(), reported(NOW, failed(true))], "suspect: apply step install", Failing);
@@ -265,10 +268,10 @@ fn a_result_of_before_the_newest_attempt_does_not_outweigh_the_report() {
 
 #[test]
 fn what_blocks_a_host_stands_though_the_instruction_moved_on() {
-    let held = BlockedBy::NameHeld { holder: "a".into(), ours: "b".into() };
-    let old = |by| reported(Some(("v1", 10)), HostVerdict::Blocked { by });
+    let held = WhyNot::NameHeld { holder: "a".into(), ours: "b".into() };
+    let old = |by| reported(Some(("v1", 10)), HostVerdict::Held(by));
     check(&[live(), old(held)], "blocked: another agent", FleetState::Failing);
-    let invalid = BlockedBy::InvalidInstruction { why: "bad".into() };
+    let invalid = WhyNot::InvalidInstruction { why: "bad".into() };
     check(&[live(), old(invalid)], "running: has not acted", FleetState::Updating);
     let newer = reported(Some(("v3", 30)), HostVerdict::Ok);
     check(
@@ -330,7 +333,7 @@ fn a_result_that_does_not_come_any_more_is_a_failure() {
 
 #[test]
 fn beside_an_external_driver_the_scripts_results_count() {
-    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::ExternalDriver });
+    let waits = || reported(NOW, HostVerdict::Held(WhyNot::ExternalDriver));
     let ok = || reported(NOW, HostVerdict::Ok);
     check(&[live_external(), waits()], "waiting: waits for the script", FleetState::Updating);
     check(&[live_external(), listed("v2"), ok()], "ok: ", FleetState::Settled);
@@ -343,7 +346,7 @@ fn without_a_version_to_run_nobody_says_settled() {
     let ok = || reported(None, HostVerdict::Ok);
     check_with(FleetTarget::NotSet, &[live(), listed("v2"), ok()], "ok: ", FleetState::Unknown);
     check_with(FleetTarget::NotSet, &[live(), ok()], "running: not listed", FleetState::Unknown);
-    let first = HostVerdict::Waiting { on: WaitingOn::Instruction };
+    let first = HostVerdict::Held(WhyNot::Instruction);
     check_with(FleetTarget::NotSet, &[live(), reported(None, first)], "waiting: ", FleetState::Unknown);
     check_with(FleetTarget::NotSet, &[status("puppet", "success")], "waiting: ", FleetState::Unknown);
     let invalid = FleetTarget::Invalid { why: "rule".into() };
@@ -433,7 +436,7 @@ fn a_settled_host_whose_need_has_gone_is_not_updating() {
         step: None,
         unreachable: false,
     };
-    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Service(wait.clone()) });
+    let waits = || reported(NOW, HostVerdict::Held(WhyNot::Service(wait.clone())));
     check(&[live(), listed("v2"), waits()], "waiting: waits for db", FleetState::Failing);
     check(&[live(), listed("v1"), waits()], "waiting: waits for db", FleetState::Updating);
 }

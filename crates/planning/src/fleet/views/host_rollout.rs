@@ -1,7 +1,7 @@
 //! What freezes and the limits of the rollout mean for one host.
 
 use super::claim::{ClaimView, HeldClaimView};
-use crate::rollout::{Need, Obstacle, RolloutView};
+use crate::rollout::{Need, RolloutView};
 use crate::text::as_rfc3339;
 use schema::instruction::Instruction;
 use schema::keys;
@@ -10,7 +10,8 @@ use schema::names::HostName;
 use schema::plan::Phase;
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds, Now};
-use schema::verdict::{HostVerdict, WaitingOn};
+use schema::verdict::{HostVerdict, VerdictKind};
+use schema::why_not::{LimitDetail, WhyNot};
 use schema::writes::claims::FoundClaims;
 use serde::Serialize;
 
@@ -47,13 +48,7 @@ impl HostRollout {
         let report = found.value_of(keys::Report(host.clone()))?;
         // A host that waits for a service is not at the limits yet.
         let waits = match report.verdict {
-            HostVerdict::Waiting { on } => matches!(
-                on,
-                WaitingOn::Limit { .. }
-                    | WaitingOn::Stage { .. }
-                    | WaitingOn::Window { .. }
-                    | WaitingOn::Operator { .. }
-            ),
+            HostVerdict::Held(reason) if reason.kind() == VerdictKind::Waiting => reason.depends_on_halt(),
             _ => report.phase == Phase::Start,
         };
         Instruction::find(found).filter(|_| waits)
@@ -79,14 +74,14 @@ impl HostRollout {
         // The report does not say whether the host needs claims; one that waits does.
         let obstacle = view.permit(held, Need::Claims, now).err();
         let full = match &obstacle {
-            Some(Obstacle::Full { limit, holders, .. }) => {
+            Some(WhyNot::Limit { limit, detail: LimitDetail::Full { holders, .. } }) => {
                 Some(FullLimit { limit: limit.clone(), holders: holders.clone() })
             }
             _ => None,
         };
         let rollout = Self {
-            held_until: obstacle.as_ref().and_then(Obstacle::ends),
-            held_back_by: obstacle.map(|obstacle| obstacle.to_string()),
+            held_until: obstacle.as_ref().and_then(WhyNot::ends),
+            held_back_by: obstacle.map(|obstacle| obstacle.detail()),
             ..Self::of_claims(held)
         };
         (rollout, full)

@@ -6,6 +6,7 @@ use crate::rollout::RolloutView;
 use schema::keys::Key;
 use schema::records::{LimitClaim, ResolvedLimit, RolloutRecord};
 use schema::snapshot::{Entry, KeySnapshot};
+use schema::why_not::{LimitDetail, WhyNot};
 
 /// Makes the attempt one of a rollout whose hosts keep a claim for a minute after their proof.
 fn held_for_a_minute(world: &mut World) {
@@ -269,7 +270,7 @@ fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     let token = Token::new("t").unwrap();
     let frozen = FrozenBy { scope: FreezeScope::Fleet, token: Some(token), freeze: None };
     world.trigger("2");
-    world.brakes.refuse(&world.state, Obstacle::Frozen(frozen), 1, world.now.boot);
+    world.brakes.refuse(&world.state, WhyNot::Frozen(frozen), 1, world.now.boot);
     world.pass(Duration::from_secs(300));
     assert_eq!((world.runs("fetch"), world.runs("packages")), (1, 0));
     assert!(world.runs("http") > 1, "it is validated as ever");
@@ -291,7 +292,7 @@ fn a_ticket_in_the_store_makes_what_was_read_before_it_too_old() {
     world.trigger("2");
     world.advance();
     let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
-    world.brakes.refuse(&world.state, Obstacle::NotRead, 20, world.now.boot);
+    world.brakes.refuse(&world.state, WhyNot::NotRead, 20, world.now.boot);
     let mut check = |rollout, revision, is_new, since| {
         let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
         let ticket = Ticket { rollout, limit, place: Place(1), lease: 7 };
@@ -314,7 +315,7 @@ fn a_refused_start_is_reported_when_there_was_time_to_read_why() {
     // A host that wrote several reports waits for a minute.
     world.pass(Duration::from_secs(120));
     world.trigger("2");
-    world.brakes.refuse(&world.state, Obstacle::NotRead, 1, world.now.boot);
+    world.brakes.refuse(&world.state, WhyNot::NotRead, 1, world.now.boot);
     let is_reported = |world: &World| {
         world.published.report.as_ref().is_some_and(|report| report.phase == schema::plan::Phase::Start)
     };
@@ -357,7 +358,8 @@ fn a_host_that_cannot_record_its_start_leaves_the_queue() {
     world.trigger("2");
     world.advance();
     let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
-    let obstacle = Obstacle::Full { limit, max: 1, used: 1, holders: Vec::new() };
+    let detail = LimitDetail::Full { max: 1, used: 1, holders: Vec::new() };
+    let obstacle = WhyNot::Limit { limit, detail };
     world.brakes.refuse(&world.state, obstacle, 20, world.now.boot);
     world.settle();
     let has_ticket = |world: &World| world.published.claims.ticket().is_some();
@@ -389,7 +391,7 @@ fn obstacle_of_holder(instance: &str, is_listed: bool) -> Option<Reason> {
     let mut world = settled_at("1");
     world.trigger("2");
     world.advance();
-    world.brakes.refuse(&world.state, Obstacle::NotRead, 20, world.now.boot);
+    world.brakes.refuse(&world.state, WhyNot::NotRead, 20, world.now.boot);
     world.settle();
     world.state.proof_holds = is_listed;
     let instruction = world.state.attempt.as_ref().expect("an attempt").instruction.clone();
@@ -433,7 +435,7 @@ fn obstacle_of_holder(instance: &str, is_listed: bool) -> Option<Reason> {
 fn an_available_host_starts_on_no_claims_that_another_machine_took_in_its_name() {
     for instance in ["i", "clone"] {
         let held = obstacle_of_holder(instance, true);
-        assert!(matches!(held, Some(Reason::Limited { .. })), "{instance}: {held:?}");
+        assert!(matches!(held, Some(Reason::HeldBack(WhyNot::Limit { .. }))), "{instance}: {held:?}");
     }
     // Nobody knows what an earlier installation left behind: it goes on with the claims of that one.
     assert_eq!(obstacle_of_holder("clone", false), None);

@@ -14,7 +14,6 @@ mod updates;
 use super::state::{Deadline, RolloutProgress};
 use super::*;
 use crate::policy::{Leftovers, Policy, Step, Steps};
-use crate::rollout::Obstacle;
 use crate::settings::ValidationRule;
 use proptest::prelude::*;
 use schema::freeze::FreezeScope;

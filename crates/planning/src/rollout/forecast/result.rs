@@ -53,7 +53,10 @@ fn why(run: &Run<'_>) -> Option<String> {
     };
     let stages = &run.input.record.stages;
     let Some(first) = waits.first() else {
-        let of = if run.open == run.rest { "the rollout" } else { stage_name(stages, run.open) };
+        let of = match run.open == run.rest {
+            true => "the rollout".to_owned(),
+            false => stage_name(stages, run.open).to_string(),
+        };
         return Some(format!("no host of {of} is proven"));
     };
     let at = run.fleet.hosts.iter().position(|host| host.name == **first)?;
@@ -90,7 +93,7 @@ pub(super) fn result(run: &Run<'_>) -> Forecast {
         let ends = of_stage().filter_map(|host| host.ends).max();
         let opens = run.opened.get(&stage).copied();
         ForecastStage {
-            name: stage_name(&run.input.record.stages, stage).to_owned(),
+            name: stage_name(&run.input.record.stages, stage).to_string(),
             hosts: of_stage().count(),
             opens,
             ends: ends.or(opens).filter(|_| is_through && opens.is_some()),

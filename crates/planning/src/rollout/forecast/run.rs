@@ -3,7 +3,7 @@
 use super::fleet::{Fleet, Host};
 use super::types::ForecastInput;
 use crate::rollout::Need;
-use crate::rollout::failures::{Budget, failed_hosts, over_budget};
+use crate::rollout::failures::{Budget, failed_hosts};
 use crate::rollout::results::HostResult;
 use crate::rollout::stages::open_stage;
 use crate::rollout::window::next_window;
@@ -11,6 +11,7 @@ use crate::settings::{BACKOFF_SECONDS, SUSPECT_AFTER};
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::time::{Backoff, EpochSeconds};
+use schema::why_not::over_budget;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;

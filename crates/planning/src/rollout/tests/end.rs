@@ -8,6 +8,7 @@ use schema::records::{
     Closing, Ended, FailedHost, FailureKind, HostProgress, LiveClaim, Maintenance, MaintenanceEntry,
     MaintenanceMode, OnHalt, ProgressState, RolloutOptions, RolloutPolicy, Trigger,
 };
+use schema::why_not::WhyNot;
 
 const AT: EpochSeconds = EpochSeconds(1);
 
@@ -324,7 +325,7 @@ fn a_host_that_waits_for_its_stage_sees_whether_another_one_looks() {
     let check = |found: &Found, name: &str, expected: Option<Looker>| {
         let state = HostState::new(host(name), "machine".into(), "boot".into(), None);
         let mut brakes = BrakesMemory::default();
-        brakes.refuse(&state, Obstacle::NotRead, 1, BootMillis(0));
+        brakes.refuse(&state, WhyNot::NotRead, 1, BootMillis(0));
         assert!(brakes.take(found.view(name)));
         let search = brakes.looks_for_end(&state, &instruction());
         assert_eq!(search.map(|search| search.looker), expected);

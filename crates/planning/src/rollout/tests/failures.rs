@@ -49,7 +49,7 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
         change(&mut found);
         let view = found.view("web0");
         let permit = view.permit(&FoundClaims::default(), Need::Claims, at(0));
-        assert_eq!(permit.clone().err().map(|obstacle| obstacle.to_string()).as_deref(), obstacle);
+        assert_eq!(permit.clone().err().map(|obstacle| obstacle.detail()).as_deref(), obstacle);
         if let Ok(permit) = permit {
             assert_eq!(permit.guard.counted_at, Some(view.revision), "others may fail meanwhile");
             assert!(permit.counts_failure);

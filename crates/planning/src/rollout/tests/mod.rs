@@ -86,7 +86,7 @@ impl Found {
         let permit = self.view(name).permit(&FoundClaims::default(), Need::Claims, now);
         permit
             .map(|permit| permit.claims.map(|claims| claims[0].number))
-            .map_err(|obstacle| obstacle.to_string())
+            .map_err(|obstacle| obstacle.detail())
     }
 }
 

@@ -19,7 +19,7 @@ fn claims_after(found: &Found) -> Result<Option<HostClaims>, String> {
     let view = view_for_claims(&host, &found.0, None, now.boot);
     match request.answer(&view, &found.0) {
         ClaimAnswer::Nothing => Ok(None),
-        ClaimAnswer::Waits(obstacle) => Err(obstacle.to_string()),
+        ClaimAnswer::Waits(obstacle) => Err(obstacle.detail()),
         ClaimAnswer::Take(transaction, _) => {
             assert!(!transaction.compares.contains(&Compare::absent(Key::Halt(ORDER))));
             let written = transaction.operations.iter().find_map(|operation| match operation {

@@ -103,7 +103,7 @@ fn a_queue_whose_first_hosts_do_not_go_is_passed_by_one_far_back() {
 #[test]
 fn a_host_without_a_ticket_takes_one_first_and_waits_until_it_has_it() {
     let waits =
-        |found: &Found| found.view("web0").queues_first(Need::Claims).map(|obstacle| obstacle.to_string());
+        |found: &Found| found.view("web0").queues_first(Need::Claims).map(|obstacle| obstacle.detail());
     let first = Some("it takes its place among the hosts that wait for the limit of role web".to_owned());
     // Others may be about to take the numbers, though nobody holds one yet.
     assert_eq!(waits(&of_web(2)), first);

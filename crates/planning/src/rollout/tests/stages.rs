@@ -208,7 +208,7 @@ fn a_stage_that_waits_only_for_hosts_that_keep_their_claims_says_so() {
         let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0));
         let obstacle = permit.unwrap_err();
         let expected = expected.replace("web0", &canary);
-        assert_eq!((obstacle.to_string(), obstacle.ends()), (expected, ends.map(EpochSeconds)), "{hold}");
+        assert_eq!((obstacle.detail(), obstacle.ends()), (expected, ends.map(EpochSeconds)), "{hold}");
     }
 }
 

@@ -124,7 +124,7 @@ fn outcome(found: &Found, need: Need, time: &str) -> (Result<(), String>, Option
     let view = RolloutView::new(&host("web0"), (ORDER, &instruction().version), &found.0, now);
     let permit = view.permit(&FoundClaims::default(), need, now).map(drop);
     let tries_in = view.tries_at(now).map(|at| at.since(now.boot).as_secs());
-    (permit.map_err(|obstacle| obstacle.to_string()), tries_in)
+    (permit.map_err(|obstacle| obstacle.detail()), tries_in)
 }
 
 #[test]
