@@ -2,6 +2,7 @@
 
 use super::context::{Store, now};
 use etcd_session::StoreError;
+use planning::fleet::Fleet;
 use planning::fleet::views::{ClaimView, FullLimit, HOLDERS_SHOWN, HostRollout};
 use planning::rollout::{RolloutView, end_reads, first_reads, second_reads};
 use schema::instruction::Instruction;
@@ -11,9 +12,11 @@ use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Now};
 use schema::writes::claims::FoundClaims;
 
-/// Reads what the limits of the rollout mean for a host.
+/// Reads what the limits of the rollout mean for a host. What its verdict says is not read again; who holds a limit is
+/// only if the hosts that the report names have gone since.
 pub(super) async fn read(
     host: &HostName,
+    fleet: &Fleet,
     snapshot: &KeySnapshot,
     store: &Store<'_>,
 ) -> Result<HostRollout, StoreError> {
@@ -21,6 +24,13 @@ pub(super) async fn read(
     let Some(instruction) = HostRollout::waits_at_limits(host, snapshot) else {
         return Ok(HostRollout::of_claims(&held));
     };
+    if let Some((rollout, full)) = HostRollout::told_by(fleet.verdict(host), &held) {
+        let Some(full) = full else { return Ok(rollout) };
+        let known = read_holders(&full, snapshot.revision, store).await?;
+        if full.is_current(&known) {
+            return Ok(HostRollout { held_by: shown(&full, &known), ..rollout });
+        }
+    }
     let mut found = read_rollout(host, &instruction, snapshot.revision, store).await?;
     let clock = Now { boot: BootMillis(0), wall: now() };
     let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, clock);
@@ -31,24 +41,26 @@ pub(super) async fn read(
     }
     let (rollout, full) = HostRollout::new(host, &held, &instruction, &found, now());
     let held_by = match full {
-        Some(full) => read_holders(&full, found, store).await?,
+        Some(full) => shown(&full, &read_holders(&full, found.revision, store).await?),
         None => Vec::new(),
     };
     Ok(HostRollout { held_by, ..rollout })
 }
 
-/// Returns the claims of a limit with what is known of their holders.
+/// Reads the claims of a limit, and what is known of their holders.
 async fn read_holders(
     FullLimit { limit, holders }: &FullLimit,
-    found: KeySnapshot,
+    revision: i64,
     store: &Store<'_>,
-) -> Result<Vec<ClaimView>, StoreError> {
+) -> Result<KeySnapshot, StoreError> {
     let mut keys = vec![Key::Store];
     keys.extend(holders.iter().take(HOLDERS_SHOWN).flat_map(ClaimView::keys_of));
-    let mut known = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
-    let range = Prefix::ClaimsOf(limit.clone()).to_string();
-    known.entries.extend(found.entries.into_iter().filter(|(key, _)| key.starts_with(&range)));
-    Ok(ClaimView::of_limit(limit, &known).take(HOLDERS_SHOWN).collect())
+    let range = Prefix::ClaimsOf(limit.clone());
+    store.session.read_all(&keys, &[range], Some(revision), store.deadline).await
+}
+
+fn shown(full: &FullLimit, known: &KeySnapshot) -> Vec<ClaimView> {
+    ClaimView::of_limit(&full.limit, known).take(HOLDERS_SHOWN).collect()
 }
 
 /// Reads what a host needs to know of its rollout, as of a revision.

@@ -65,7 +65,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         Vec::new()
     };
     let rollout = match fleet.hosts().contains_key(host) {
-        true => host_rollout::read(host, &snapshot, store).await?,
+        true => host_rollout::read(host, &fleet, &snapshot, store).await?,
         false => HostRollout::default(),
     };
     let retry = snapshot.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);

@@ -94,16 +94,32 @@ impl<'a> Row<'a> {
         row.put(&Key::Live(host("h")), &codec::write(&live));
         let revision = row.put(&Key::CurrentVersion, "2");
         row.order.revision = revision;
-        // An agent of the first release says no more.
-        let on = WhyNot::Limit { limit: of_role(), detail: LimitDetail::NotTold { is_zero: false } };
+        // An earlier agent says no more.
+        row.report(WhyNot::Limit { limit: of_role(), detail: LimitDetail::NotTold { is_zero: false } });
+        row
+    }
+
+    /// Writes the report of a host that waits for this.
+    fn report(&self, reason: WhyNot) {
         let report = Report {
             phase: Phase::Start,
-            verdict: HostVerdict::Held(on),
-            target: Some(ReportedTarget { version: version(), revision }),
+            verdict: HostVerdict::Held(reason),
+            target: Some(ReportedTarget { version: version(), revision: self.order.revision }),
             ..Report::idle(AT, token("w"))
         };
-        row.put(&Key::Report(host("h")), &codec::write(&report));
-        row
+        self.put(&Key::Report(host("h")), &codec::write(&report));
+    }
+
+    /// Lets another host hold the one number of the limit.
+    fn held_by_other(&self) {
+        let claim = LimitClaim {
+            host: host("other"),
+            instance: token("i"),
+            rollout: self.order,
+            since: AT,
+            purposes: Purpose::only_update(),
+        };
+        self.put(&Key::Claim(of_role(), 0), &codec::write(&claim));
     }
 
     fn put(&self, key: &Key, value: &str) -> i64 {
@@ -237,14 +253,7 @@ fn rows() -> Vec<(Prepare, WhyNot)> {
         (
             |row| {
                 row.limited(1);
-                let claim = LimitClaim {
-                    host: host("other"),
-                    instance: token("i"),
-                    rollout: row.order,
-                    since: AT,
-                    purposes: Purpose::only_update(),
-                };
-                row.put(&Key::Claim(of_role(), 0), &codec::write(&claim));
+                row.held_by_other();
             },
             full(1, &["other"]),
         ),
@@ -297,4 +306,25 @@ fn why_names_whatever_keeps_a_host_from_starting() {
         let text = ops.command(&["why", "h", "--namespace", &row.namespace], "");
         assert!(text.out.contains(&expected.detail()), "row {number}: {expected}: {text:?}");
     }
+}
+
+/// The store has no record of the rollout: what `why` says of the limit comes from the report.
+#[test]
+fn why_says_who_holds_a_limit_from_the_report_as_long_as_they_hold_it() {
+    let solo = Solo::in_memory();
+    let endpoints = [solo.endpoint()];
+    let store = Store::connect(&endpoints);
+    let ops = Host::new("ops", &endpoints);
+    let row = Row::new(0, &store);
+    let detail = LimitDetail::Full { max: 1, used: 1, holders: vec![host("other")] };
+    let full = WhyNot::Limit { limit: of_role(), detail };
+    row.report(full.clone());
+    let held_back_by = || {
+        let answer = ops.command(&["why", "h", "-o", "json", "--namespace", &row.namespace], "");
+        let why: Value = serde_json::from_str(&answer.out).unwrap_or_else(|e| panic!("{e}: {answer:?}"));
+        (why["held_back_by"].clone(), why["held_by"][0]["host"].clone())
+    };
+    assert_eq!(held_back_by(), (WhyNot::NoRecord.detail().into(), Value::Null), "nobody holds it");
+    row.held_by_other();
+    assert_eq!(held_back_by(), (full.detail().into(), "other".into()));
 }

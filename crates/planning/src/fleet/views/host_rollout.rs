@@ -1,6 +1,7 @@
 //! What freezes and the limits of the rollout mean for one host.
 
 use super::claim::{ClaimView, HeldClaimView};
+use crate::fleet::verdict::FleetVerdict;
 use crate::rollout::{Need, RolloutView};
 use crate::text::as_rfc3339;
 use schema::instruction::Instruction;
@@ -14,6 +15,7 @@ use schema::verdict::{HostVerdict, VerdictKind};
 use schema::why_not::{LimitDetail, WhyNot};
 use schema::writes::claims::FoundClaims;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Number of holders of a limit that are shown.
 pub const HOLDERS_SHOWN: usize = 10;
@@ -41,6 +43,24 @@ pub struct FullLimit {
     pub holders: Vec<HostName>,
 }
 
+impl FullLimit {
+    fn of(reason: &WhyNot) -> Option<Self> {
+        match reason {
+            WhyNot::Limit { limit, detail: LimitDetail::Full { holders, .. } } => {
+                Some(Self { limit: limit.clone(), holders: holders.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// True if all these hosts still hold a number. `found` has the claims of the limit.
+    pub fn is_current(&self, found: &KeySnapshot) -> bool {
+        let claims = ClaimView::of_limit(&self.limit, found).filter_map(|view| view.claim);
+        let hosts: BTreeSet<HostName> = claims.map(|claim| claim.host).collect();
+        self.holders.iter().all(|holder| hosts.contains(holder))
+    }
+}
+
 impl HostRollout {
     /// Returns the instruction on which a host waits at the limits of the rollout; `None` if it does not. `found`
     /// holds the keys of the host, and those of the instruction.
@@ -59,6 +79,26 @@ impl HostRollout {
         Self { claims: held.held().iter().map(HeldClaimView::from).collect(), ..Self::default() }
     }
 
+    /// Returns what the verdict about a host that waits at the limits says, without the claims of others, and the limit
+    /// that is full, if one is. `None` if the rollout has to be read for that: an earlier agent did not report it, or
+    /// it changes while the host reports the same.
+    pub fn told_by(verdict: Option<&FleetVerdict>, held: &FoundClaims) -> Option<(Self, Option<FullLimit>)> {
+        let reason = verdict?.why_not()?;
+        match reason {
+            WhyNot::Limit { detail: LimitDetail::Full { .. }, .. }
+            | WhyNot::Window { starts: Some(_), .. }
+            | WhyNot::Frozen(_)
+            | WhyNot::Halted { .. }
+            | WhyNot::OverBudget { .. }
+            | WhyNot::Rollout { .. } => Some((Self::held_back(reason, held), FullLimit::of(reason))),
+            _ => None,
+        }
+    }
+
+    fn held_back(reason: &WhyNot, held: &FoundClaims) -> Self {
+        Self { held_back_by: Some(reason.detail()), held_until: reason.ends(), ..Self::of_claims(held) }
+    }
+
     /// Returns what it means for a host that waits on this instruction, without the claims of others, and the limit that
     /// is full, if one is. `found` holds what [`first_reads`](crate::rollout::first_reads) and
     /// [`second_reads`](crate::rollout::second_reads) name.
@@ -72,19 +112,10 @@ impl HostRollout {
         let now = Now { boot: BootMillis(0), wall: now };
         let view = RolloutView::new(host, (instruction.order, &instruction.version), found, now);
         // The report does not say whether the host needs claims; one that waits does.
-        let obstacle = view.permit(held, Need::Claims, now).err();
-        let full = match &obstacle {
-            Some(WhyNot::Limit { limit, detail: LimitDetail::Full { holders, .. } }) => {
-                Some(FullLimit { limit: limit.clone(), holders: holders.clone() })
-            }
-            _ => None,
-        };
-        let rollout = Self {
-            held_until: obstacle.as_ref().and_then(WhyNot::ends),
-            held_back_by: obstacle.map(|obstacle| obstacle.detail()),
-            ..Self::of_claims(held)
-        };
-        (rollout, full)
+        match view.permit(held, Need::Claims, now) {
+            Err(reason) => (Self::held_back(&reason, held), FullLimit::of(&reason)),
+            Ok(_) => (Self::of_claims(held), None),
+        }
     }
 
     /// Returns what it means for a host, from the whole store.

@@ -4,13 +4,16 @@ use super::*;
 use crate::fleet::Fleet;
 use crate::fleet::FleetTarget;
 use schema::codec;
-use schema::names::{Fingerprint, HostName, Role, StepName, Token, Version};
+use schema::limit::{Limit, LimitBy};
+use schema::names::{Fingerprint, HostName, LimitValue, Role, StageName, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Plan, Planned, Reason};
 use schema::records::{BundleLink, Report, ReportedTarget};
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
 use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
+use schema::why_not::{LimitDetail, WhyNot};
+use schema::writes::claims::FoundClaims;
 
 fn fleet(facts: &[(&str, &str)]) -> Fleet {
     let target = FleetTarget::Known {
@@ -353,4 +356,39 @@ fn a_service_is_silent_when_most_of_its_instances_do_not_report() {
     check(&records, &[]);
     check(&["web/a", "db/a", "db/b"], &[]);
     check(&["db/a", "db/b"], &[("web", 3, 3)]);
+}
+
+/// A host on version 1 that reports why it does not start version 2.
+fn told(reason: WhyNot) -> Option<(HostRollout, Option<FullLimit>)> {
+    let host = HostName::new("h").unwrap();
+    let report = Report {
+        verdict: HostVerdict::Held(reason),
+        target: Some(ReportedTarget { version: Version::new("v2").unwrap(), revision: 20 }),
+        ..Report::idle(EpochSeconds(1), Token::new("w").unwrap())
+    };
+    let live = r#"{"instance":"i","machine_id":"m","boot_id":"b","agent_version":"1","driver":"agent"}"#;
+    let fleet = fleet(&[
+        ("/orchestrate/live/h", live),
+        ("/orchestrate/reports/h", codec::write(&report).as_str()),
+        ("/running_version/v1/h", "1"),
+    ]);
+    HostRollout::told_by(fleet.verdict(&host), &FoundClaims::default())
+}
+
+#[test]
+fn the_report_of_a_host_alone_says_who_holds_its_limit() {
+    let limit = Limit { by: LimitBy::Role, value: LimitValue::new("web").unwrap() };
+    let of_limit = |detail| WhyNot::Limit { limit: limit.clone(), detail };
+    let holders = vec![HostName::new("a").unwrap()];
+    let full = of_limit(LimitDetail::Full { max: 1, used: 1, holders: holders.clone() });
+    let (rollout, found) = told(full).expect("the report says it");
+    assert_eq!(rollout.held_back_by.as_deref(), Some("1 of at most 1 hosts of role web are unavailable: a"));
+    assert_eq!(found, Some(FullLimit { limit: limit.clone(), holders }));
+    let window = WhyNot::Window { opens: "Mon 10:00 UTC".into(), starts: Some(EpochSeconds(7)) };
+    let (rollout, found) = told(window).expect("the report says it");
+    assert_eq!((rollout.held_until, found), (Some(EpochSeconds(7)), None));
+    // An earlier agent did not say it, and the others change while the host waits.
+    assert_eq!(told(of_limit(LimitDetail::NotTold { is_zero: false })), None);
+    assert_eq!(told(of_limit(LimitDetail::Queue { ahead: 1 })), None);
+    assert_eq!(told(WhyNot::Stage { stage: StageName::rest(), open: None, soak: None, hold: None }), None);
 }
