@@ -41,6 +41,7 @@ mod templates;
 
 use anyhow::Result;
 use handles::Handles;
+use journal::Left;
 use planning::host::HostState;
 use planning::settings::{Settings, read_version_file};
 use rustix::fs::{FlockOperation, flock};
@@ -198,18 +199,18 @@ async fn wait_for_stop(tasks: &mut Tasks, mut stopping: watch::Receiver<bool>) -
     }
 }
 
-/// Loads the host's state. The second value is true if the state directory came from another host
-/// or machine.
+/// Loads the host's state. The second value is true if the host needs another instance: the state directory came from
+/// another host or machine, or an older agent was in the middle of an update.
 fn load_state(
     directory: &files::Directory,
     identity: &identity::Identity,
     settings: &Settings,
 ) -> Result<(HostState, bool)> {
     let (host, machine) = (&identity.host, &identity.machine_id);
-    let fresh = |foreign: Option<&HostState>| {
+    let fresh = |is_disturbed: bool| {
         let file = host::read_version_file(settings).ok().flatten();
         let file = file.and_then(|text| read_version_file(&text));
-        let installed = HostState::installed_by_file(file, foreign);
+        let installed = HostState::installed_by_file(file, is_disturbed);
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
     match journal::load(directory, (host, identity.former.as_ref()), machine)? {
@@ -220,10 +221,18 @@ fn load_state(
             }
             Ok((*state, false))
         }
-        journal::LoadedJournal::Nothing => Ok((fresh(None), false)),
-        journal::LoadedJournal::SetAside { why, foreign } => {
-            tracing::warn!(%why, "the journal was set aside; what the version file says is validated first");
-            Ok((fresh(foreign.as_deref()), foreign.is_some()))
+        journal::LoadedJournal::Nothing => Ok((fresh(false), false)),
+        journal::LoadedJournal::SetAside { why, left } => {
+            tracing::warn!(%why, "the journal was set aside; the installed version is validated first");
+            match left {
+                Left::Nothing => Ok((fresh(false), false)),
+                Left::Foreign { is_disturbed } => Ok((fresh(is_disturbed), true)),
+                Left::Older(older) => {
+                    let may_hold_claims = older.may_hold_claims();
+                    let state = older.into_state(host, &identity.boot_id, clock::now().wall);
+                    Ok((state, may_hold_claims))
+                }
+            }
         }
     }
 }

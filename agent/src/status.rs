@@ -2,7 +2,7 @@
 
 use etcd_session::{LeaseEnd, PresenceState, Snapshot};
 use planning::host::{Decision, RunningStep, Target};
-use planning::settings::{ValidationDirectory, ValidationRule};
+use planning::settings::ValidationDirectory;
 use schema::names::{HostName, Version};
 use schema::records::Cause;
 use schema::store_trust::StoreTrust;
@@ -41,8 +41,6 @@ pub(crate) struct Status {
     pub passes: u64,
     /// The validation directory, if one is configured.
     pub validation: Option<ValidationDirectory>,
-    /// The rule that selects the entries of the validation directory.
-    pub validation_rule: ValidationRule,
     /// The times at which the certificates of the connection to the store end, by file.
     pub certificates: BTreeMap<String, EpochSeconds>,
 }
@@ -102,7 +100,6 @@ impl Default for Status {
             steps_run: 0,
             passes: 0,
             validation: None,
-            validation_rule: ValidationRule::default(),
             certificates: BTreeMap::new(),
         }
     }
@@ -145,10 +142,9 @@ impl Status {
             "listed_version": self.listed,
             "running_step": self.running,
             "validation_directory": self.validation.as_ref().map(|directory| json!({
-                "runs": directory.steps(self.validation_rule).iter().map(|s| &s.command[0]).collect::<Vec<_>>(),
+                "runs": directory.steps().iter().map(|s| &s.command[0]).collect::<Vec<_>>(),
                 "skipped": directory.skipped,
                 "trouble": directory.problem,
-                "warning": directory.warning(self.validation_rule),
             })),
             "claim": { "state": claim, "lease": lease, "holder": holder },
             "store": {

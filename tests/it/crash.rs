@@ -3,6 +3,7 @@
 use schema::names::HostName;
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::recorder::Recorder;
@@ -156,7 +157,7 @@ fn a_journal_that_is_lost_or_torn_leads_to_validation_and_not_to_a_blind_apply()
     let mut host = Host::started("h1", &etcd.endpoints());
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
-    for (name, content) in [("torn", &b"orchestrate-journal 1 99 00000000\n{"[..]), ("empty", b"")] {
+    for (name, content) in [("torn", &b"orchestrate-journal 2 99 00000000\n{"[..]), ("empty", b"")] {
         host.stop();
         std::fs::write(host.state().join("journal"), content).expect("written");
         let validated = host.runs("check", "1");
@@ -167,4 +168,40 @@ fn a_journal_that_is_lost_or_torn_leads_to_validation_and_not_to_a_blind_apply()
         assert_eq!(host.begins("packages", "1"), 1, "{name}: not applied again");
         assert!(host.state().join("journal.set-aside").exists(), "{name}: kept for a look");
     }
+}
+
+#[test]
+fn an_older_journal_leads_to_validation_and_what_was_under_way_is_applied_again() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    host.stop();
+    host.write_older_journal();
+    let validated = host.runs("check", "1");
+    host.start();
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    assert!(host.runs("check", "1") > validated, "validated first");
+    assert_eq!(host.begins("packages", "1"), 1, "not applied again");
+    assert!(host.read("agent.log").contains("an older agent wrote it"), "{}", host.describe());
+    assert!(host.journal()["store"]["lineage"].is_string(), "it knows its store");
+
+    // The step of an update runs while the agent is replaced.
+    host.write("hold-packages", "");
+    store.put("/current_version", "2");
+    host.wait_for_begin("packages", "2");
+    host.stop();
+    host.write_older_journal();
+    let validated = host.runs("check", "1");
+    host.start();
+    let runs_it = || host.status().filter(|status| !status["running_step"].is_null());
+    wait::until("it waits for the step", runs_it, || host.describe());
+    let is_alone = || (host.runs("check", "1"), host.begins("packages", "2")) == (validated, 1);
+    wait::stays("nothing runs beside the step", Duration::from_secs(2), is_alone, || host.describe());
+    host.remove("hold-packages");
+    host.wait_for_listing(&store, "2");
+    assert_eq!(host.begins("packages", "2"), 2, "{}", host.describe());
+    assert_eq!(host.runs("check", "1"), validated, "the version that is not whole is not validated");
 }

@@ -286,48 +286,6 @@ fn a_failing_script_with_an_ending_in_its_name_fails_validation() {
 }
 
 #[test]
-fn a_host_that_an_older_agent_has_proven_keeps_its_proof_until_its_next_instruction() {
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    let host = Host::new("h1", &etcd.endpoints());
-    let directory = host.path("validate.d").display().to_string();
-    std::fs::create_dir(&directory).expect("made");
-    host.write_executable("validate.d/works", "#!/bin/sh\nexit 0\n");
-    let mut host = host.with(&format!("[validation]\nevery = \"300ms\"\ndirectory = {directory:?}\n"));
-    host.start();
-    store.put("/current_version", "1");
-    host.wait_for_listing(&store, "1");
-    host.wait_for_verdict("ok");
-    host.stop();
-    // The state that an older agent leaves: a journal without a validation rule, and a script that
-    // the older agent skipped.
-    forget_validation_rule(&host);
-    host.write_executable("validate.d/fails-keystone.sh", "#!/bin/sh\nexit 1\n");
-    let before = host.runs("check", "1");
-    host.start();
-    let validated = || (host.runs("check", "1") > before + 2).then_some(());
-    wait::until("it has validated again and again", validated, || host.describe());
-    host.wait_for_verdict("ok");
-    host.wait_for_listing(&store, "1");
-    let warned = "these files validate from the next instruction on: fails-keystone.sh";
-    assert!(host.read("agent.log").contains(warned), "{}", host.describe());
-    store.put("/current_version", "2");
-    let record = host.wait_for_status(&store, "validation", "failed");
-    assert!(record["reason"].as_str().expect("text").contains("fails-keystone.sh"), "{record}");
-}
-
-fn forget_validation_rule(host: &Host) {
-    let path = host.state().join("journal");
-    let text = std::fs::read_to_string(&path).expect("a journal");
-    let (_, body) = text.split_once('\n').expect("a header");
-    let mut state: serde_json::Value = serde_json::from_str(body).expect("JSON");
-    assert!(state.as_object_mut().expect("an object").remove("validation_rule").is_some());
-    let body = state.to_string();
-    let header = format!("orchestrate-journal 1 {} {:08x}\n", body.len(), crc32fast::hash(body.as_bytes()));
-    std::fs::write(path, header + &body).expect("written");
-}
-
-#[test]
 fn without_its_validation_directory_nothing_is_proven() {
     let etcd = Etcd::single();
     let store = etcd.store();

@@ -84,7 +84,9 @@ fn agents_of_two_versions_work_in_one_fleet_and_replace_each_other() {
     hosts[0].wait_for_verdict("running");
     hosts[0].remove("hold-packages");
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
-    assert_eq!(hosts[0].begins("packages", "2"), 1, "{}", hosts[0].describe());
+    // An agent that finds a journal of the format before applies again what was under way.
+    let begins = if earlier().is_some() { 2 } else { 1 };
+    assert_eq!(hosts[0].begins("packages", "2"), begins, "{}", hosts[0].describe());
 
     // A failure of either is read by both.
     for (number, version) in [(1, "3"), (2, "4")] {

@@ -1,7 +1,7 @@
 //! Values that an earlier version of the programs wrote. `wire/store.json` holds every kind of key,
-//! `wire/journal.json` the state of a host, `wire/catalog.json` the cached catalog; all were written by
-//! the agent and the command before the identifiers of the code were renamed, except for the events and the
-//! result with a cause.
+//! `wire/journal.json` the state of a host in format 2 of the journal, `wire/catalog.json` the cached catalog. Those
+//! of the store and the catalog were written by the agent and the command before the identifiers of the code were
+//! renamed, except for the events and the result with a cause.
 
 use catalog::CachedCatalog;
 use planning::host::HostState;

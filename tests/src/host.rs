@@ -192,6 +192,31 @@ impl Host {
         self.path("state")
     }
 
+    /// Returns what the journal of the stopped agent says.
+    pub fn journal(&self) -> Value {
+        let text = std::fs::read_to_string(self.state().join("journal")).expect("a journal");
+        serde_json::from_str(text.split_once('\n').expect("a header").1).expect("JSON")
+    }
+
+    /// Replaces the journal by one of the format before that says the same about this host.
+    pub fn write_older_journal(&self) {
+        let state = self.journal();
+        let body = serde_json::json!({
+            "host": self.name,
+            "boot_id": state["boot_id"],
+            "machine_id": state["machine_id"],
+            "store": state["store"],
+            "installed": state["versions"]["installed"],
+            "dirty": state["versions"]["in_progress"]["version"],
+            "hold": state["rollout"]["hold"],
+            "running": state["steps"]["running"],
+        });
+        let body = body.to_string();
+        let sum = crc32fast::hash(body.as_bytes());
+        let text = format!("orchestrate-journal 1 {} {sum:08x}\n{body}", body.len());
+        std::fs::write(self.state().join("journal"), text).expect("written");
+    }
+
     fn write_settings(&self) -> PathBuf {
         let at = |name: &str| self.path(name).display().to_string();
         let mut text = format!(

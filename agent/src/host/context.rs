@@ -86,8 +86,7 @@ pub(super) struct Away {
 impl Context {
     /// True for the validation of a host that has nothing else to do. It is repeated for ever.
     pub(super) fn is_routine(&self, phase: StepPhase) -> bool {
-        let HostState { attempt, in_progress_version, .. } = &self.state;
-        phase == StepPhase::Validate && attempt.is_none() && in_progress_version.is_none()
+        phase == StepPhase::Validate && self.state.attempt.is_none() && !self.state.is_disturbed()
     }
 
     /// Returns the context of a host of which nothing was observed yet.

@@ -182,7 +182,7 @@ impl Executor {
         context.unsaved = true;
         if let Err(error) = self.save(context) {
             // The step does not start, because its start could not be recorded.
-            context.state.running = None;
+            context.state.steps.running = None;
             return Err(error);
         }
         self.steps_run += 1;
@@ -196,9 +196,9 @@ impl Executor {
             phase,
             step: running.step.clone(),
             version: environment.get("ORCHESTRATE_STEP_VERSION").and_then(|text| Version::new(text).ok()),
-            attempt: attempt.map_or(0, |attempt| attempt.number),
+            attempt: attempt.map_or(0, |attempt| attempt.history.number),
             instruction: attempt.map(|attempt| attempt.instruction.order),
-            tries: attempt.map_or(0, |attempt| attempt.tries),
+            tries: attempt.map_or(0, |attempt| attempt.history.tries),
             began_at: clock::now().wall,
         };
         match self.start_run(&running, (about, &step), environment) {
@@ -260,7 +260,7 @@ impl Executor {
             StepPhase::Prefetch | StepPhase::OnSuspect => attempt.map(|a| &a.instruction.version),
             StepPhase::Apply | StepPhase::Converge | StepPhase::Validate => state.subject(),
         };
-        let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
+        let from = attempt.and_then(|a| a.from.as_ref()).or(state.versions.installed.as_ref());
         let role = self.settings.borrow().role.as_ref().map(ToString::to_string);
         let own = [
             ("ORCHESTRATE_STEP_VERSION", version.map(ToString::to_string).unwrap_or_default()),
@@ -269,7 +269,7 @@ impl Executor {
             ("ORCHESTRATE_STEP_HOST", state.host.to_string()),
             ("ORCHESTRATE_STEP_ROLE", role.unwrap_or_default()),
             (RUN_ID_VARIABLE, running.run_id.to_string()),
-            ("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string()),
+            ("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.history.number).to_string()),
         ];
         self.environment.with(own).await
     }

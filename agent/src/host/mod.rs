@@ -29,7 +29,7 @@ use crate::templates::TemplateStates;
 use context::Context;
 use etcd_session::{PresenceState, Snapshot, Statement, jitter};
 use execute::ExecuteError;
-use planning::host::{Decision, Desired, HostState, Observed, RunningStep, advance, store_view};
+use planning::host::{Advance, Decision, Desired, HostState, Observed, RunningStep, advance, store_view};
 use schema::names::Version;
 use schema::plan::{Action, Conclusion, Effect, Planned};
 use schema::records::{BundleLink, Driver};
@@ -187,7 +187,7 @@ impl Reconciler {
         let mut stop = std::pin::pin!(stop);
         let policy = self.settings.settings.borrow().policy.clone();
         let context = Context::new(state, policy, machine_info());
-        if let Some(running) = &context.state.running {
+        if let Some(running) = context.state.steps.running() {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
             self.executor.await_run(running.clone(), None);
         }
@@ -292,35 +292,28 @@ impl Reconciler {
             problems: &context.problems,
             write_id: etcd_session::random_token(),
         };
-        loop {
-            let (target, target_since) = (context.target.clone(), context.target_since);
-            let desired = Desired { target, target_since, retry, policy: &context.policy };
-            let advance = advance(&mut context.state, &desired, &observed, now, jitter());
-            for Planned { action, because } in &advance.recorded {
-                match action {
-                    Action::Record(Conclusion::AttemptBegan { .. } | Conclusion::Proven { .. }) => {
-                        tracing::info!(conclusion = %action, %because, "decided");
-                    }
-                    _ => tracing::debug!(conclusion = %action, %because, "decided"),
+        let (target, target_since) = (context.target.clone(), context.target_since);
+        let desired = Desired { target, target_since, retry, policy: &context.policy };
+        let Advance { recorded, decision } = advance(&mut context.state, &desired, &observed, now, jitter());
+        for Planned { action, because } in &recorded {
+            match action {
+                Action::Record(Conclusion::AttemptBegan { .. } | Conclusion::Proven { .. }) => {
+                    tracing::info!(conclusion = %action, %because, "decided");
                 }
-                if let Action::Record(conclusion) = action {
-                    self.note_conclusion(conclusion, &context.state);
-                }
-                context.unsaved = true;
+                _ => tracing::debug!(conclusion = %action, %because, "decided"),
             }
-            match advance.decision {
-                Some(decision) => {
-                    // Noted before the listing is corrected, because that may be impossible.
-                    let is_new = listed.is_some_and(|listed| self.note_listing(context, listed.as_ref()));
-                    if is_new && !store_ready {
-                        context.retry_store_now();
-                        return self.decide(context, now);
-                    }
-                    return decision;
-                }
-                None => context.policy = self.policy(&context.state, context.directory.as_ref()),
+            if let Action::Record(conclusion) = action {
+                self.note_conclusion(conclusion, &context.state);
             }
+            context.unsaved = true;
         }
+        // Noted before the listing is corrected, because that may be impossible.
+        let is_new = listed.is_some_and(|listed| self.note_listing(context, listed.as_ref()));
+        if is_new && !store_ready {
+            context.retry_store_now();
+            return self.decide(context, now);
+        }
+        decision
     }
 
     /// Tells the task that keeps the live lease whether the store lists this host under what it does not stand for.

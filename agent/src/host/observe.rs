@@ -8,7 +8,7 @@ use crate::rollout::{WantedEnd, WantedRollout};
 use crate::{clock, config};
 use etcd_session::{PresenceState, jitter};
 use planning::host::{
-    Addressable, Claim, Commands, Fact, HostProblems, HostState, Published, Target, VersionFile, store_view,
+    Addressable, Claim, Commands, Fact, HostProblems, Published, Target, VersionFile, store_view,
 };
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
@@ -45,7 +45,7 @@ impl Reconciler {
 
     /// Takes over the newest values of the other tasks.
     pub(super) fn observe_tasks(&mut self, context: &mut Context) {
-        context.policy = self.policy(&context.state, context.directory.as_ref());
+        context.policy = self.policy(context.directory.as_ref());
         let needs = self.catalog.needs.borrow_and_update().clone();
         context.waits = needs.waits.clone();
         context.services_seen = needs.seen;
@@ -53,7 +53,7 @@ impl Reconciler {
         self.observe_end(context);
         self.observe_catalog(context);
         let uploaded = self.bundle.borrow_and_update().clone();
-        if let Some(link) = uploaded.filter(|link| context.state.bundle.as_ref() != Some(link)) {
+        if let Some(link) = uploaded.filter(|link| context.state.reporting.bundle.as_ref() != Some(link)) {
             context.state.record(Fact::BundleUploaded(link), &context.policy, clock::now(), jitter());
             context.unsaved = true;
         }
@@ -66,10 +66,10 @@ impl Reconciler {
     }
 
     /// Returns the policy of the settings together with the entries of the validation directory.
-    pub(super) fn policy(&self, state: &HostState, directory: Option<&ValidationDirectory>) -> Policy {
+    pub(super) fn policy(&self, directory: Option<&ValidationDirectory>) -> Policy {
         let mut policy = self.settings.settings.borrow().policy.clone();
         if let Some(directory) = directory {
-            policy.steps.validate.extend(directory.steps(state.validation_rule));
+            policy.steps.validate.extend(directory.steps());
         }
         policy
     }
@@ -190,7 +190,7 @@ impl Reconciler {
     pub(super) fn commands(&self, context: &Context, published: Option<&Published>) -> Commands {
         let held = published.and_then(|published| published.claims.claims.as_ref());
         let purposes = held.into_iter().flat_map(|held| &held.purposes);
-        self.command_locks.observe(purposes, context.state.cycle.is_some())
+        self.command_locks.observe(purposes, context.state.cycles.current.is_some())
     }
 
     /// Returns who holds the name of this host.
@@ -228,7 +228,7 @@ impl Context {
             format!("these files of the validation directory do not validate: {}", names.join(", "))
         });
         let unreadable = self.directory_unreadable.clone();
-        let warnings = [unreadable, directory.warning(self.state.validation_rule), skipped];
+        let warnings = [unreadable, skipped];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
         let warnings = (!warnings.is_empty()).then(|| warnings.join("; "));
         if self.directory_logged != warnings {
@@ -250,6 +250,6 @@ impl Context {
             Target::Known(instruction) => Some(&instruction.version),
             _ => None,
         };
-        self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.installed.as_ref())
+        self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.versions.installed.as_ref())
     }
 }

@@ -29,7 +29,7 @@ fn own_words(context: &Context) -> archive::OwnWords {
         Target::Known(instruction) => Some(&instruction.version),
         _ => None,
     };
-    let versions = [target, context.state.in_progress_version.as_ref(), context.state.installed.as_ref()];
+    let versions = [target, context.state.in_progress_version(), context.state.versions.installed.as_ref()];
     archive::OwnWords::new(names, versions.into_iter().flatten().map(ToString::to_string))
 }
 
@@ -37,7 +37,7 @@ impl Reconciler {
     /// Counts what the host concluded.
     pub(super) fn note_conclusion(&self, conclusion: &Conclusion, state: &HostState) {
         self.metrics.note_conclusion(conclusion);
-        if let (Conclusion::CycleEnded { .. }, Some(validation)) = (conclusion, &state.validation) {
+        if let (Conclusion::CycleEnded { .. }, Some(validation)) = (conclusion, &state.cycles.validation) {
             self.metrics.note_validation(validation.result);
             self.pass_results(state);
         }
@@ -49,7 +49,7 @@ impl Reconciler {
         if self.settings.settings.borrow().policy.driver != Driver::Agent {
             return;
         }
-        for (kind, (result, record)) in &state.statuses {
+        for (kind, (result, record)) in &state.reporting.statuses {
             for (check, status) in checks_of_result(kind, *result) {
                 // Most hosts define no such check.
                 let _ = self.catalog.registry.report_result(&check, status, &record.reason);
@@ -66,7 +66,7 @@ impl Reconciler {
             end => end,
         };
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &end), clock::now());
-        let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
+        let took = context.state.steps.running_since().map_or(Duration::ZERO, |since| now.boot.since(since));
         self.metrics.note_step((phase, &step), (&end, meaning), (took, now.wall));
         let output = secrets.redact_cut(&result.output.text, result.output.cut(true));
         let log = log_tail(output.lines());
@@ -119,10 +119,10 @@ impl Reconciler {
             host: Some(state.host.clone()),
             decision: Some(decision.clone()),
             target: context.target.clone().into(),
-            installed: state.installed.clone(),
+            installed: state.versions.installed.clone(),
             listed: state.listing().cloned(),
-            cause: state.attempt.as_ref().and_then(|attempt| attempt.ended.as_ref()?.failure.cause.clone()),
-            running: state.running.clone(),
+            cause: state.attempt.as_ref().and_then(|attempt| attempt.end()?.failure.cause.clone()),
+            running: state.steps.running().cloned(),
             store_trust: context.store_trust.clone(),
             presence: context.presence.clone(),
             lease_end: Some(self.store.presence.lease_end()),
@@ -131,7 +131,6 @@ impl Reconciler {
             steps_run: self.executor.steps_run,
             passes: context.passes,
             validation: context.directory.clone(),
-            validation_rule: state.validation_rule,
             certificates: context.facts.certificates.clone(),
         }));
     }

@@ -152,12 +152,12 @@ impl Agent {
     pub(crate) fn start(world: &mut World, machine: usize) -> Self {
         let process = world.number();
         let found = &world.machines[machine];
-        let (boot_id, fresh) = (found.boot_id(), |foreign: Option<&HostState>| {
-            let installed = HostState::installed_by_file(found.disk.version_file.clone(), foreign);
+        let (boot_id, fresh) = (found.boot_id(), |is_disturbed: bool| {
+            let installed = HostState::installed_by_file(found.disk.version_file.clone(), is_disturbed);
             HostState::new(found.host.clone(), found.machine_id.clone(), found.boot_id(), installed)
         });
         let (state, is_cloned) = match &found.disk.journal {
-            Some(journal) if journal.machine_id != found.machine_id => (fresh(Some(journal)), true),
+            Some(journal) if journal.machine_id != found.machine_id => (fresh(journal.is_disturbed()), true),
             Some(journal) if journal.boot_id != boot_id => {
                 let mut state = journal.clone();
                 state.rebooted(boot_id.clone());
@@ -167,7 +167,7 @@ impl Agent {
                 (state, false)
             }
             Some(journal) => (journal.clone(), false),
-            None => (fresh(None), false),
+            None => (fresh(false), false),
         };
         let life = match &found.disk.journal {
             Some(journal) if journal.machine_id != found.machine_id => Life::New,
@@ -231,7 +231,7 @@ impl Agent {
 
     /// Takes the result of the running step, if it has ended.
     pub(crate) fn take_ended_run(&mut self, world: &mut World) {
-        let Some(running) = self.state.running.clone() else { return };
+        let Some(running) = self.state.steps.running().cloned() else { return };
         let disk = &world.machines[self.machine].disk;
         let end = match disk.runs.get(&running.run_id) {
             Some(run) => match &run.end {
@@ -399,7 +399,7 @@ impl Agent {
     pub(crate) fn intent(&self, world: &World) -> Intent {
         let validated = world.machines[self.machine].truth.validated.clone();
         let attempt = self.state.attempt.as_ref();
-        let is_under_way = attempt.is_some_and(|attempt| attempt.started && attempt.ended.is_none());
+        let is_under_way = self.state.is_under_way();
         let is_repair = attempt.is_some_and(|attempt| attempt.cause == AttemptCause::Repair);
         Intent { instance: self.instance.clone(), starts: None, validated, is_under_way, is_repair }
     }
@@ -456,18 +456,13 @@ impl Agent {
             retry: store_view::retry(&self.followed, &self.state.host, epoch),
             policy: &self.policy,
         };
-        loop {
-            let jitter = world.rng.f64();
-            let advanced = advance(&mut self.state, &desired, &observed, now, jitter);
-            for planned in &advanced.recorded {
-                self.unsaved = true;
-                world
-                    .note(|| format!("{}: {}, because {}", self.state.host, planned.action, planned.because));
-            }
-            if let Some(decision) = advanced.decision {
-                return decision;
-            }
+        let jitter = world.rng.f64();
+        let advanced = advance(&mut self.state, &desired, &observed, now, jitter);
+        for planned in &advanced.recorded {
+            self.unsaved = true;
+            world.note(|| format!("{}: {}, because {}", self.state.host, planned.action, planned.because));
         }
+        advanced.decision
     }
 
     /// Returns the claim of this agent.

@@ -71,7 +71,7 @@ impl Going<'_> {
     /// Goes on. The agent is killed at the given boundary.
     fn run(&mut self, model: &mut Model, host: &mut ModelHost, state: &mut HostState) -> Passed {
         // A step that was cut off when the agent was killed.
-        if let Some(RunningStep { phase, step, .. }) = state.running.clone() {
+        if let Some(RunningStep { phase, step, .. }) = state.steps.running().cloned() {
             let end = StepEnd::Interrupted;
             self.record(
                 state,
@@ -138,7 +138,7 @@ impl Going<'_> {
     fn record(&self, state: &mut HostState, fact: Fact) {
         state.record(fact, &self.setting.policy, self.setting.now, JITTER);
         // Time stands still, so there is no burst of reports.
-        state.report_times.clear();
+        state.reporting.report_times.clear();
     }
 
     fn save(&mut self, host: &mut ModelHost, state: &HostState) -> Result<(), Killed> {
@@ -183,12 +183,7 @@ impl Going<'_> {
             retry: None,
             policy: &self.setting.policy,
         };
-        loop {
-            let advanced = advance(state, &desired, &observed, self.setting.now, JITTER);
-            if let Some(decision) = advanced.decision {
-                return decision;
-            }
-        }
+        advance(state, &desired, &observed, self.setting.now, JITTER).decision
     }
 
     /// Commits the write of an effect. Returns true if it was applied.

@@ -364,8 +364,8 @@ pub(crate) fn check_settled(
             return broken("I4", format!("the result {kind} of {host} is {result:?}"));
         }
     }
-    if state.installed.as_ref() != Some(version) || state.attempt.is_some() {
-        return broken("I4", format!("{host} has {:?} installed", state.installed));
+    if state.versions.installed.as_ref() != Some(version) || state.attempt.is_some() {
+        return broken("I4", format!("{host} has {:?} installed", state.versions.installed));
     }
     Ok(())
 }

@@ -310,7 +310,7 @@ impl Model {
         let is_through = |host: &ModelHost| {
             let state = host.machine.disk.journal.as_ref();
             let attempt = state.and_then(|state| state.attempt.as_ref());
-            let has_failed = attempt.is_some_and(|a| a.instruction.order == order && a.ended.is_some());
+            let has_failed = attempt.is_some_and(|a| a.instruction.order == order && a.end().is_some());
             has_failed || self.laws.listed(&host.machine.host) == Some(&version)
         };
         match self.hosts.iter().find(|host| !is_through(host)) {
@@ -340,12 +340,12 @@ impl ModelHost {
     }
 
     pub(crate) fn intent(&self) -> Intent {
-        let attempt = self.machine.disk.journal.as_ref().and_then(|state| state.attempt.as_ref());
+        let state = self.machine.disk.journal.as_ref();
         Intent {
             instance: self.instance(),
             starts: None,
             validated: self.machine.truth.validated.clone(),
-            is_under_way: attempt.is_some_and(|attempt| attempt.started && attempt.ended.is_none()),
+            is_under_way: state.is_some_and(HostState::is_under_way),
             is_repair: false,
         }
     }

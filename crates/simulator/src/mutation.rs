@@ -280,10 +280,10 @@ impl Mutation {
                 Some(codec::write(&HostProgress { agent: false, ..progress }))
             });
         }),
-        after_reboot("a reboot washes the charge away", |state| state.proven_in = None),
+        after_reboot("a reboot washes the charge away", |state| state.rollout.proven_in = None),
         Mutation {
             rebooted: |state| {
-                let claims = state.claims.iter_mut().flat_map(|held| &mut held.claims);
+                let claims = state.rollout.claims.iter_mut().flat_map(|held| &mut held.claims);
                 claims.for_each(|claim| claim.keep_failed = false);
             },
             follows: |life, found| {

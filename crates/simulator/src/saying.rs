@@ -2,17 +2,15 @@
 
 use crate::agent::Agent;
 use crate::waiting_laws::AgentView;
-use planning::host::{Target, store_view};
+use planning::host::{Attempt, Target, store_view};
 use schema::order::InstructionOrder;
 use schema::store_trust::StoreTrust;
 
 impl Agent {
     /// True if its journal has an attempt that has not started, and that nothing on the machine itself holds.
     pub(crate) fn wants_to_start(&self) -> bool {
-        self.state.attempt.as_ref().is_some_and(|attempt| {
-            let has_fetched = attempt.prefetch.done.len() >= self.policy.steps.prefetch.len();
-            let is_open = !attempt.started && attempt.ended.is_none();
-            is_open && has_fetched && attempt.prefetch.failed.is_none()
+        self.state.preparing().and_then(Attempt::prefetch).is_some_and(|prefetch| {
+            prefetch.done.len() >= self.policy.steps.prefetch.len() && prefetch.failed.is_none()
         })
     }
 
@@ -32,9 +30,9 @@ impl Agent {
             process: self.process,
             is_able: may_write && is_member && knows,
             wants_to_start: is_about_it && self.wants_to_start(),
-            looks: state.rollout_progress.is_some_and(|known| known.order == order),
-            looks_again: state.rollout_progress.is_some_and(|known| known.order < order) && has_version,
-            needs_claims: state.in_progress_version.is_some() || state.hold.is_some(),
+            looks: state.rollout.progress.is_some_and(|known| known.order == order),
+            looks_again: state.rollout.progress.is_some_and(|known| known.order < order) && has_version,
+            needs_claims: state.is_disturbed() || state.rollout.hold.is_some(),
         }
     }
 }

@@ -182,6 +182,5 @@ impl BrakesMemory {
 
 /// Returns the instruction that a host is about to start.
 fn order_to_start(state: &HostState) -> Option<InstructionOrder> {
-    let attempt = state.attempt.as_ref().filter(|attempt| !attempt.started && attempt.ended.is_none());
-    attempt.map(|attempt| attempt.instruction.order)
+    state.preparing().map(|attempt| attempt.instruction.order)
 }

@@ -2,8 +2,9 @@
 //! its state alone, so that a difference to the store is repaired at any time, also after a crash.
 
 use crate::host::brakes::Brakes;
+use crate::host::cycle::ValidationResult;
 use crate::host::input::{Desired, Observed};
-use crate::host::state::{HostState, ValidationResult};
+use crate::host::state::HostState;
 use crate::policy::Policy;
 use crate::rollout::{Permit, place};
 use schema::digest::Digest;
@@ -30,10 +31,12 @@ impl HostState {
     /// Returns which claims the host keeps. A claim is the right to be unavailable: it ends when the host
     /// is proven, after the hold of its rollout, or when it gives up.
     fn kept_claims(&self, policy: &Policy) -> Kept {
-        match self.in_progress_version {
-            Some(_) if self.has_given_up(policy) => Kept::OfFailed,
-            None if self.hold.is_none() => Kept::None,
-            _ => Kept::All,
+        if self.is_disturbed() && self.has_given_up(policy) {
+            Kept::OfFailed
+        } else if self.is_disturbed() || self.rollout.hold.is_some() {
+            Kept::All
+        } else {
+            Kept::None
         }
     }
 }
@@ -67,11 +70,11 @@ pub(super) fn wanted(
     let order = state.attempt.as_ref().map(|attempt| attempt.instruction.order);
     let none = |order| HostClaims::none(observed.instance.clone(), order, now.wall);
     // A store without brakes was restored from before the first policy: nobody counts there.
-    let taken = state.claims.as_ref().filter(|_| observed.marked_at.is_some());
+    let taken = state.rollout.claims.as_ref().filter(|_| observed.marked_at.is_some());
     let commands = observed.commands.running.values().any(|claims| !claims.is_empty());
     // Before the first instruction a command can hold claims.
     let first = InstructionOrder { epoch: 0, revision: 0 };
-    let order_of_base = order.or(state.observed_instruction).or(commands.then_some(first));
+    let order_of_base = order.or(state.observed.instruction).or(commands.then_some(first));
     let base = before.or(taken).cloned().or_else(|| order_of_base.map(none))?;
     let kept = kept(state, desired.policy, (observed, found), base);
     let new = match starts {
@@ -107,7 +110,7 @@ fn other_purposes<'a>(
     found: &'a FoundClaims,
     is_script: bool,
 ) -> impl Iterator<Item = &'a Purpose> {
-    let passed = state.validation.as_ref().filter(|v| v.result == ValidationResult::Passed);
+    let passed = state.cycles.validation_with(ValidationResult::Passed);
     let is_over = move |ended: &BootMillis| {
         // The agent does not validate what a script applies.
         is_script || state.subject().is_none() || passed.is_some_and(|validation| validation.at > *ended)
@@ -147,9 +150,9 @@ fn kept(
         kept => kept,
     };
     let is_valid = observed.marked_at.is_some() && !base.released;
-    let taken = state.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
+    let taken = state.rollout.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
     // Between two attempts a host is held by its limits like any other: it takes nothing above them.
-    let goes_on = state.attempt.as_ref().is_some_and(|attempt| attempt.started && attempt.ended.is_none());
+    let goes_on = state.is_under_way();
     let lacks = |claim: &&HeldClaim| {
         (goes_on || claim.keep_failed) && found.held().iter().all(|held| held.limit != claim.limit)
     };
@@ -186,7 +189,7 @@ fn kept(
     } else if purposes.is_empty() {
         claims.clear();
     }
-    let is_counted = state.in_progress_version.is_some() || state.hold.is_some();
+    let is_counted = state.is_disturbed() || state.rollout.hold.is_some();
     let has_purpose = is_counted || !observed.commands.running.is_empty();
     let released = base.released && has_purpose;
     if claims.is_empty() {

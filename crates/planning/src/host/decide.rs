@@ -5,10 +5,13 @@
 //! This file is long because a decision is read from the top to the bottom, and its cases exclude
 //! each other.
 
+use crate::host::attempt::{Attempt, AttemptEnd, Disruption, NOT_BEGUN, Progress, Stage};
 use crate::host::brakes::Brakes;
+use crate::host::cycle::{Validation, ValidationResult};
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
 use crate::host::next_attempt::{repair_due, suspect_again, turn_of};
-use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
+use crate::host::record::Fact;
+use crate::host::state::HostState;
 use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
 use crate::rollout::{Need, Permit};
@@ -52,9 +55,8 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
 pub struct Advance {
     /// The conclusions that were recorded, in order.
     pub recorded: Vec<Planned>,
-    /// The last decision: its plan begins with an effect, or does nothing. `None` if the conclusions
-    /// changed which steps the host has, so that the policy must be computed again first.
-    pub decision: Option<Decision>,
+    /// The last decision: its plan begins with an effect, or does nothing.
+    pub decision: Decision,
 }
 
 /// Decides and records the conclusions of the decision, until a decision begins with an effect or
@@ -66,7 +68,6 @@ pub fn advance(
     now: Now,
     jitter: f64,
 ) -> Advance {
-    let rule = state.validation_rule;
     let mut recorded = Vec::new();
     loop {
         let decision = decide(state, desired, observed, now);
@@ -75,12 +76,9 @@ pub fn advance(
                 recorded.push(planned.clone());
                 conclusion.clone()
             }
-            _ => return Advance { recorded, decision: Some(decision) },
+            _ => return Advance { recorded, decision },
         };
         state.record(Fact::Concluded(conclusion), desired.policy, now, jitter);
-        if state.validation_rule != rule {
-            return Advance { recorded, decision: None };
-        }
     }
 }
 
@@ -116,7 +114,7 @@ impl Decider<'_> {
         if let Claim::Contested { .. } = self.observed.claim {
             return hold(Phase::Idle, Reason::Blocked, None);
         }
-        if let Some(running) = &self.state.running {
+        if let Some(running) = self.state.steps.running() {
             let because = Reason::StepRunning { run_id: running.run_id.clone() };
             return hold(self.phase_of(running.phase), because, None);
         }
@@ -131,12 +129,12 @@ impl Decider<'_> {
         }
         if let Some(request) = self.desired.retry
             && self.observed.store_trust == StoreTrust::Trusted
-            && Some(request) > self.state.observed_retry
+            && Some(request) > self.state.observed.retry
         {
             return act(Phase::Idle, Reason::OperatorAsked, Conclusion::Rearmed { order: request });
         }
-        if let Some(installed) = &self.state.installed
-            && self.state.in_progress_version.is_none()
+        if let Some(installed) = &self.state.versions.installed
+            && !self.state.is_disturbed()
             && let VersionFile::Content(found) = &self.observed.version_file
             && found.as_ref() != Some(installed)
         {
@@ -153,7 +151,7 @@ impl Decider<'_> {
     /// converge and validate are reported as idle, so that a settled host that validates itself
     /// stays idle for others.
     fn phase_of(&self, phase: StepPhase) -> Phase {
-        let under_way = self.state.attempt.as_ref().is_some_and(|a| a.started && a.ended.is_none());
+        let under_way = self.state.is_under_way();
         match phase {
             StepPhase::Prefetch => Phase::Prefetch,
             StepPhase::Apply => Phase::Apply,
@@ -164,12 +162,12 @@ impl Decider<'_> {
     }
 
     fn follow_file(&self) -> Plan {
-        let left_over = self.state.attempt.is_some() || self.state.in_progress_version.is_some();
+        let left_over = self.state.attempt.is_some() || self.state.is_disturbed();
         let version = match &self.observed.version_file {
             VersionFile::Content(version) => version.clone(),
             VersionFile::Unreadable => None,
         };
-        if left_over || self.state.installed != version {
+        if left_over || self.state.versions.installed != version {
             return act(Phase::Idle, Reason::ExternalDriver, Conclusion::FollowsFile { version });
         }
         hold(Phase::Idle, Reason::ExternalDriver, None)
@@ -178,7 +176,7 @@ impl Decider<'_> {
     /// Returns the target, unless it is older than the observed instruction.
     fn instruction(&self) -> Option<&Instruction> {
         match &self.desired.target {
-            Target::Known(target) if Some(target.order) >= self.state.observed_instruction => Some(target),
+            Target::Known(target) if Some(target.order) >= self.state.observed.instruction => Some(target),
             _ => None,
         }
     }
@@ -193,15 +191,15 @@ impl Decider<'_> {
     /// Returns what the host takes when it starts, or what keeps it from starting; `None` if it is not
     /// ready to start.
     fn start(&self) -> Option<Result<Permit, WhyNot>> {
-        let attempt = self.state.attempt.as_ref().filter(|a| !a.started && a.ended.is_none())?;
+        let attempt = self.state.preparing()?;
+        let prefetch = attempt.prefetch()?;
         if self.observed.cannot_record.is_some() {
             return None;
         }
-        let has_prefetched =
-            attempt.prefetch.failed.is_none() && attempt.prefetch.due(&self.policy.steps.prefetch).is_none();
+        let has_prefetched = prefetch.failed.is_none() && prefetch.due(&self.policy.steps.prefetch).is_none();
         let is_ready = has_prefetched
             && self.is_still_wanted(attempt)
-            && self.unmet_need(StepPhase::Apply, &attempt.apply).is_none()
+            && self.unmet_need(StepPhase::Apply, &NOT_BEGUN).is_none()
             && self.may_start();
         is_ready.then(|| {
             if let Some(why) = &self.observed.bad_roster {
@@ -217,10 +215,11 @@ impl Decider<'_> {
     /// was ever proven on it, or its old version is gone and a newer instruction came.
     fn need_of_claims(&self, attempt: &Attempt) -> Need {
         let provisioned = (StatusType::provisioned(), StatusState::Success);
-        let was_proven = self.state.installed.is_some()
+        let was_proven = self.state.versions.installed.is_some()
             || self.observed.published.as_ref().is_none_or(|p| p.statuses.contains_key(&provisioned));
-        let is_disturbed = self.state.in_progress_version.is_some();
-        let is_newer = self.state.disturbed_by < Some(attempt.instruction.order);
+        let is_disturbed = self.state.is_disturbed();
+        let started_by = self.state.versions.in_progress.as_ref().and_then(|version| version.started_by);
+        let is_newer = started_by < Some(attempt.instruction.order);
         let held = self.observed.published.as_ref().and_then(|published| published.claims.claims.as_ref());
         // A host that is listed is available, whoever else took claims in its name.
         let is_of_earlier_life = self.state.listing().is_none()
@@ -235,7 +234,7 @@ impl Decider<'_> {
     }
 
     fn is_settled_at(&self, version: &Version) -> bool {
-        self.state.in_progress_version.is_none() && self.state.installed.as_ref() == Some(version)
+        !self.state.is_disturbed() && self.state.versions.installed.as_ref() == Some(version)
     }
 
     /// Begins an attempt when the host's time in the spread window has come.
@@ -245,7 +244,7 @@ impl Decider<'_> {
         }
         let due = turn_of(&self.state.host, target, self.desired);
         // A host that is already disturbed does not wait for its time.
-        if self.now.boot < due && self.state.in_progress_version.is_none() {
+        if self.now.boot < due && !self.state.is_disturbed() {
             return self.idle_cycle(Reason::Spread, Some(due));
         }
         let begin = self.begin_attempt(target, AttemptCause::Instruction);
@@ -256,15 +255,15 @@ impl Decider<'_> {
 
     fn with_attempt(&self, attempt: &Attempt) -> Plan {
         if let Some(target) = self.instruction().filter(|target| is_replaced(attempt, target)) {
-            if attempt.started || !self.is_settled_at(&target.version) {
-                if !self.may_start() && attempt.started && attempt.ended.is_none() {
-                    return self.continue_attempt(attempt);
-                }
+            if attempt.stage.is_under_way() && !self.may_start() {
+                return self.continue_attempt(attempt);
+            }
+            if attempt.disruption().is_some() || !self.is_settled_at(&target.version) {
                 return self.begin(target, Reason::NewInstruction);
             }
             return act(Phase::Idle, Reason::BackToInstalled, Conclusion::AttemptDropped);
         }
-        if attempt.ended.is_none() { self.continue_attempt(attempt) } else { self.after_failure(attempt) }
+        self.continue_attempt(attempt)
     }
 
     /// Adds the rest of an attempt to the plan, as far as it can be foreseen. It serves readers of
@@ -277,11 +276,11 @@ impl Decider<'_> {
             }
         };
         let attempt = self.state.attempt.as_ref().filter(|a| a.instruction.order == target.order);
-        let cycle = self.state.cycle.as_ref();
+        let cycle = self.state.cycles.current.as_ref();
         let done = |phase: StepPhase, step: &Step| {
             let progress = match phase {
-                StepPhase::Prefetch => attempt.map(|a| &a.prefetch),
-                StepPhase::Apply => attempt.map(|a| &a.apply),
+                StepPhase::Prefetch => attempt.and_then(Attempt::prefetch),
+                StepPhase::Apply => attempt.map(Attempt::apply),
                 StepPhase::Converge => cycle.and_then(|c| c.converge.as_ref()),
                 StepPhase::Validate => cycle.map(|c| &c.validate),
                 StepPhase::OnSuspect => None,
@@ -307,28 +306,36 @@ impl Decider<'_> {
     }
 
     /// Plans to give up an update that has taken longer than its rollout allows; `None` if it goes on.
-    fn give_up(&self, attempt: &Attempt) -> Option<Plan> {
-        let deadline = attempt.deadline.filter(|deadline| self.now.boot >= deadline.at)?;
+    fn give_up(&self, disruption: &Disruption) -> Option<Plan> {
+        let deadline = disruption.deadline.filter(|deadline| self.now.boot >= deadline.at)?;
         let because = Reason::TooSlow { within: deadline.within };
         Some(act(Phase::Idle, because, Conclusion::GaveUp))
     }
 
     fn continue_attempt(&self, attempt: &Attempt) -> Plan {
-        let mut plan = if attempt.started { self.after_start(attempt) } else { self.before_start(attempt) };
-        if let Some(deadline) = attempt.deadline.filter(|_| plan.actions.is_empty()) {
+        let is_started = attempt.stage.is_under_way();
+        let mut plan = match &attempt.stage {
+            Stage::Preparing { prefetch } => self.before_start(attempt, prefetch),
+            Stage::Applying(disruption) => self.while_applying(attempt, disruption),
+            Stage::Checked(disruption) => self.after_check(attempt, disruption),
+            Stage::Ended(end) => return self.after_failure(attempt, end),
+        };
+        let deadline = attempt.disruption().and_then(|disruption| disruption.deadline);
+        if let Some(deadline) = deadline
+            && plan.actions.is_empty()
+        {
             plan.requeue_at = Some(plan.requeue_at.map_or(deadline.at, |at| at.min(deadline.at)));
         }
-        let failing = attempt.prefetch.failed.is_some() || attempt.apply.failed.is_some();
         let of_attempt = plan.phase != Phase::Idle;
-        if !plan.actions.is_empty() && of_attempt && !failing {
-            self.add_expected_steps(&mut plan, &attempt.instruction, attempt.started);
+        if !plan.actions.is_empty() && of_attempt && attempt.step_failure().is_none() {
+            self.add_expected_steps(&mut plan, &attempt.instruction, is_started);
         }
         plan
     }
 
     /// Plans the part of an attempt before the start transaction. Nothing is disturbed yet, and the
     /// attempt may still be dropped.
-    fn before_start(&self, attempt: &Attempt) -> Plan {
+    fn before_start(&self, attempt: &Attempt, prefetch: &Progress) -> Plan {
         let gone = match &self.desired.target {
             Target::NotSet | Target::Invalid { .. } => true,
             Target::Known(target) => target.order < attempt.instruction.order,
@@ -338,17 +345,19 @@ impl Decider<'_> {
             return act(Phase::Idle, Reason::InstructionGone, Conclusion::AttemptDropped);
         }
         // A failed validation takes the host off its list before anything else happens.
-        if let Some(cycle) = self.state.cycle.as_ref().filter(|cycle| cycle.validate.failed.is_some()) {
+        if let Some(cycle) = &self.state.cycles.current
+            && cycle.validate.failed.is_some()
+        {
             return self.cycle(&cycle.version, Reason::ValidationDue);
         }
-        if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
+        if let Some(plan) = self.step(StepPhase::Prefetch, prefetch, Reason::AttemptUnderWay) {
             return if plan.actions.is_empty() { self.hold_before_start(plan) } else { plan };
         }
-        if attempt.prefetch.failed.is_some() {
+        if prefetch.failed.is_some() {
             return act(Phase::Prefetch, Reason::SomethingFailed, Conclusion::AttemptFailed);
         }
         // The needs of the first apply step hold the start, so that a waiting host stays listed.
-        if let Some(wait) = self.unmet_need(StepPhase::Apply, &attempt.apply) {
+        if let Some(wait) = self.unmet_need(StepPhase::Apply, &NOT_BEGUN) {
             let because = Reason::Lacks { service: wait.service.clone() };
             return self
                 .apply_waits(because.clone())
@@ -376,53 +385,57 @@ impl Decider<'_> {
         if plan.actions.is_empty() { Plan { phase: waiting.phase, ..plan } } else { plan }
     }
 
-    /// Plans the part of an attempt after the start transaction. It goes on even if the store is
-    /// not reachable.
-    fn after_start(&self, attempt: &Attempt) -> Plan {
-        let version = &attempt.instruction.version;
-        if !attempt.checked
-            && let Some(plan) = self.give_up(attempt)
-        {
+    /// Plans the part of an attempt after the start transaction, until a cycle has ended. It goes on even if the store
+    /// is not reachable.
+    fn while_applying(&self, attempt: &Attempt, disruption: &Disruption) -> Plan {
+        let next = || self.apply(attempt, disruption);
+        let check = || self.check_attempt(&attempt.instruction.version);
+        self.give_up(disruption).or_else(next).unwrap_or_else(check)
+    }
+
+    /// Plans the end of an attempt of which a cycle has ended since apply ended.
+    fn after_check(&self, attempt: &Attempt, disruption: &Disruption) -> Plan {
+        if let Some(plan) = self.apply(attempt, disruption) {
             return plan;
         }
-        // Claims that ended while the host was away are taken again before it goes on. What the store holds is
-        // known in a moment.
-        if self.state.claims.is_some() && self.observed.published.is_none() && self.may_start() {
-            return hold(Phase::Apply, Reason::StoreAway, None);
-        }
-        if self.state.validate_first {
-            return self.cycle(version, Reason::AfterBoot);
-        }
-        if let Some(plan) = self.step(StepPhase::Apply, &attempt.apply, Reason::AttemptUnderWay) {
-            if plan.actions.is_empty()
-                && let Some(noted) = self.apply_waits(plan.because.clone())
-            {
-                return noted;
-            }
-            return plan;
-        }
-        if !attempt.checked {
-            return self.check_attempt(version);
-        }
-        let passed = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed);
-        if attempt.apply.failed.is_none() && passed {
-            return act(Phase::Validate, Reason::Succeeded, Conclusion::Proven { version: version.clone() });
+        if attempt.apply_works() && self.state.cycles.has_passed() {
+            let version = attempt.instruction.version.clone();
+            return act(Phase::Validate, Reason::Succeeded, Conclusion::Proven { version });
         }
         act(Phase::Validate, Reason::SomethingFailed, Conclusion::AttemptFailed)
+    }
+
+    /// Plans what comes before the next apply step, and that step; `None` if the phase is complete or failed.
+    fn apply(&self, attempt: &Attempt, disruption: &Disruption) -> Option<Plan> {
+        // Claims that ended while the host was away are taken again before it goes on. What the store holds is
+        // known in a moment.
+        if self.state.rollout.claims.is_some() && self.observed.published.is_none() && self.may_start() {
+            return Some(hold(Phase::Apply, Reason::StoreAway, None));
+        }
+        if self.state.cycles.validate_first {
+            return Some(self.cycle(&attempt.instruction.version, Reason::AfterBoot));
+        }
+        let plan = self.step(StepPhase::Apply, &disruption.apply, Reason::AttemptUnderWay)?;
+        if plan.actions.is_empty()
+            && let Some(noted) = self.apply_waits(plan.because.clone())
+        {
+            return Some(noted);
+        }
+        Some(plan)
     }
 
     /// Plans to record that the apply phase waits; `None` if the result of apply is already pending
     /// or failed. The failure of an earlier attempt remains until this attempt ends.
     fn apply_waits(&self, because: Reason) -> Option<Plan> {
-        let status = self.state.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
+        let status = self.state.reporting.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
         let is_said = matches!(status, Some(StatusState::Pending | StatusState::Failed));
         (!is_said).then(|| act(Phase::Start, because, Conclusion::ApplyWaits))
     }
 
     /// Plans converge and validate of an attempt. A validation without a result is repeated.
     fn check_attempt(&self, version: &Version) -> Plan {
-        if self.state.cycle.is_none()
-            && let Some(validation) = &self.state.validation
+        if self.state.cycles.current.is_none()
+            && let Some(validation) = &self.state.cycles.validation
             && validation.version == *version
             && validation.result == ValidationResult::NotYet
         {
@@ -450,10 +463,7 @@ impl Decider<'_> {
     /// True if the converge phase may run. It runs only on a completely applied version: not
     /// between the start transaction and the end of a successful apply.
     fn may_converge(&self) -> bool {
-        let applied = |a: &Attempt| {
-            a.started && a.apply.failed.is_none() && a.apply.due(&self.policy.steps.apply).is_none()
-        };
-        self.state.in_progress_version.is_none() || self.state.attempt.as_ref().is_some_and(applied)
+        self.state.is_whole(self.policy)
     }
 
     /// Returns when the converge phase may follow a change of the services that the host needs.
@@ -461,7 +471,7 @@ impl Decider<'_> {
     /// cannot run now.
     fn converge_due(&self) -> Option<BootMillis> {
         let seen = self.observed.services_seen?;
-        let converged = self.state.converged;
+        let converged = self.state.cycles.converge.began;
         let lacks = self.observed.waits.iter().any(|wait| wait.phase == StepPhase::Converge);
         if self.policy.steps.converge.is_empty()
             || converged.seen == Some(seen)
@@ -495,15 +505,14 @@ impl Decider<'_> {
     /// Plans the next action of a cycle. A phase that is deferred or failed does not hold the other
     /// phase.
     fn cycle(&self, version: &Version, because: Reason) -> Plan {
-        let Some(cycle) = self.state.cycle.as_ref().filter(|c| c.version == *version) else {
-            let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none() && a.started);
-            let failing =
-                self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
+        let cycles = &self.state.cycles;
+        let Some(cycle) = cycles.current.as_ref().filter(|cycle| cycle.version == *version) else {
+            let under_way = self.state.is_under_way();
             let converge = self.may_converge()
                 && (under_way
-                    || failing
-                    || self.state.converge_failure.is_some()
-                    || self.state.converge_held.is_some()
+                    || cycles.validation_with(ValidationResult::Failed).is_some()
+                    || cycles.converge.failure.is_some()
+                    || cycles.converge.held.is_some()
                     || self.converge_due().is_some());
             let seen = self.observed.services_seen;
             let begin = Conclusion::CycleBegan { version: version.clone(), converge, seen };
@@ -534,25 +543,19 @@ impl Decider<'_> {
         act(self.phase_of(StepPhase::Validate), because, Conclusion::CycleEnded { lacking })
     }
 
-    fn after_failure(&self, attempt: &Attempt) -> Plan {
+    fn after_failure(&self, attempt: &Attempt, end: &AttemptEnd) -> Plan {
         let version = &attempt.instruction.version;
-        let apply_worked = attempt.started && attempt.apply.failed.is_none();
-        let healed = apply_worked
-            && self.state.cycle.is_none()
-            && self
-                .state
-                .validation
-                .as_ref()
-                .is_some_and(|v| v.version == *version && v.result == ValidationResult::Passed);
-        if healed {
+        let cycles = &self.state.cycles;
+        let passed = cycles.validation_with(ValidationResult::Passed);
+        let is_about_it = passed.is_some_and(|validation| validation.version == *version);
+        if attempt.apply_works() && cycles.current.is_none() && is_about_it {
             return act(Phase::Idle, Reason::Succeeded, Conclusion::Proven { version: version.clone() });
         }
         if self.state.is_suspect(self.policy) {
             let order = attempt.instruction.order;
-            let nothing = Progress::default();
-            let progress =
-                self.state.on_suspect.as_ref().filter(|o| o.order == order).map_or(&nothing, |o| &o.progress);
-            if self.state.cycle.is_none()
+            let known = self.state.recovery.on_suspect.as_ref().filter(|known| known.order == order);
+            let progress = known.map_or(&NOT_BEGUN, |known| &known.progress);
+            if cycles.current.is_none()
                 && progress.held.is_none()
                 && let Some(plan) = self.step(StepPhase::OnSuspect, progress, Reason::BecameSuspect)
             {
@@ -572,7 +575,6 @@ impl Decider<'_> {
                 again => self.idle_cycle(Reason::Suspect, again.map(|(due, _)| due)),
             };
         }
-        let Some(end) = &attempt.ended else { return self.continue_attempt(attempt) };
         if self.now.boot < end.next_at {
             return self.idle_cycle(Reason::BackingOff, Some(end.next_at));
         }
@@ -603,7 +605,7 @@ impl Decider<'_> {
             Target::Unread => Reason::StoreAway,
             Target::NotSet => Reason::NoInstruction,
             Target::Invalid { .. } => Reason::Blocked,
-            Target::Known(target) if Some(target.order) < self.state.observed_instruction => {
+            Target::Known(target) if Some(target.order) < self.state.observed.instruction => {
                 Reason::OlderInstruction
             }
             Target::Known(_) if self.may_start() => Reason::Settled,
@@ -619,7 +621,7 @@ impl Decider<'_> {
             return self.begin(target, Reason::NewInstruction);
         }
         if let Some(due) = repair_due(self.state, self.policy, self.now.boot) {
-            if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
+            if self.now.boot >= due && self.may_start() && self.state.cycles.current.is_none() {
                 let begin = self.begin_attempt(target, AttemptCause::Repair);
                 return act(Phase::Start, Reason::Repair, begin);
             }
@@ -634,10 +636,11 @@ impl Decider<'_> {
         let Some(subject) = self.state.subject() else {
             return hold(Phase::Idle, because, requeue_at);
         };
-        if self.state.cycle.is_some() {
+        if self.state.cycles.current.is_some() {
             return self.cycle(subject, Reason::ValidationDue);
         }
-        let Some(validation) = self.state.validation.as_ref().filter(|v| v.version == *subject) else {
+        let validation = self.state.cycles.validation.as_ref();
+        let Some(validation) = validation.filter(|validation| validation.version == *subject) else {
             return self.cycle(subject, Reason::AfterBoot);
         };
         let mut due = validation.at.plus(self.validation_delay(validation));
@@ -662,7 +665,7 @@ impl Decider<'_> {
         match (validation.result, validation.failing_since) {
             (ValidationResult::Failed, Some(since)) => validation.at.since(since).clamp(every / 12, every),
             (ValidationResult::NotYet, _) => self.policy.not_yet_retry.min(every),
-            _ if self.state.converge_held.is_some() => self.policy.not_yet_retry.min(every),
+            _ if self.state.cycles.converge.held.is_some() => self.policy.not_yet_retry.min(every),
             _ => every,
         }
     }

@@ -1,7 +1,7 @@
 //! The inputs and the result of a decision.
 
 use crate::host::brakes::Brakes;
-use crate::host::state::Fact;
+use crate::host::record::{Fact, Start};
 use crate::policy::Policy;
 use crate::rollout::Permit;
 use schema::instruction::Instruction;
@@ -168,11 +168,11 @@ pub struct Decision {
 impl Decision {
     /// Returns the fact that the start transaction with which the plan begins was committed.
     pub fn started(&self) -> Fact {
-        Fact::Started {
+        Fact::Started(Start {
             claims: self.claims.clone(),
             times: self.permit.as_ref().and_then(|permit| permit.times),
             counts_failure: self.permit.as_ref().is_some_and(|permit| permit.counts_failure),
-        }
+        })
     }
 }
 

@@ -1,17 +1,23 @@
 //! What a host does next: the inputs of a decision, the decision itself, and the recorded state of
 //! the host that it depends on.
 
+mod attempt;
 mod brakes;
 mod claims;
 mod counted_failure;
+mod cycle;
 mod decide;
+mod ends;
 mod input;
 mod needs;
 mod next_attempt;
 mod progress;
 mod publish;
+mod record;
+mod reporting;
 mod state;
 mod step_logs;
+mod step_memory;
 pub mod store_view;
 #[cfg(test)]
 mod tests;
@@ -19,15 +25,19 @@ mod trust;
 mod verdict;
 mod write;
 
+pub use attempt::{Attempt, AttemptEnd, AttemptHistory, Deadline, Deferred, Disruption, Progress, Stage};
 pub use brakes::{Brakes, BrakesMemory, EndSearch};
+pub use cycle::{Converged, Cycle, Cycles, LastConverge, Validation, ValidationResult};
 pub use decide::{Advance, advance, decide};
 pub use input::{
     Addressable, Claim, Commands, Decision, Desired, HostProblems, Observed, Published, Target, VersionFile,
 };
+pub use record::{Fact, Start, StepReport};
+pub use reporting::{REPORTS_IN_A_BURST, Reporting};
 pub use state::{
-    Attempt, AttemptEnd, Converged, CountedFailure, Cycle, Deferred, Fact, Hold, HostState, OnSuspect,
-    Progress, ProvenIn, REPORTS_IN_A_BURST, RolloutProgress, RunningStep, StepReport, Validation,
-    ValidationResult,
+    CountedFailure, Hold, HostState, InProgress, ObservedOrders, OnSuspect, ProvenIn, Recovery, RolloutPart,
+    RolloutProgress, Versions,
 };
+pub use step_memory::{Running, RunningStep, StepMemory};
 pub use trust::{HighestSeen, TrustChange, reassess};
 pub use write::{KnownStore, StoreWrite};

@@ -1,6 +1,7 @@
 //! Which unmet needs of a host hold it now.
 
-use crate::host::state::{HostState, Progress};
+use crate::host::attempt::{Progress, Stage};
+use crate::host::state::HostState;
 use crate::policy::{Policy, Step};
 use schema::names::StepName;
 use schema::records::Wait;
@@ -27,22 +28,23 @@ pub(super) fn lacks<'a>(
 /// there, otherwise those of converge and validate, which a settled host repeats.
 pub(super) fn holding(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
     let of = |phase: StepPhase| waits.iter().filter(move |wait| wait.phase == phase);
-    let open = state.attempt.as_ref().filter(|attempt| attempt.ended.is_none());
     let held = |phase, progress: &Progress| {
         progress.failed.is_none() && lacks(waits, policy.steps.of(phase), phase, progress).is_some()
     };
-    match open {
-        Some(attempt) if !attempt.started && held(StepPhase::Prefetch, &attempt.prefetch) => {
+    match state.attempt.as_ref().map(|attempt| &attempt.stage) {
+        Some(Stage::Preparing { prefetch }) if held(StepPhase::Prefetch, prefetch) => {
             of(StepPhase::Prefetch).cloned().collect()
         }
-        Some(attempt) if attempt.started && held(StepPhase::Apply, &attempt.apply) => {
+        Some(Stage::Applying(disruption) | Stage::Checked(disruption))
+            if held(StepPhase::Apply, &disruption.apply) =>
+        {
             of(StepPhase::Apply).cloned().collect()
         }
         // The needs of the first apply step hold the start.
-        Some(attempt) if !attempt.started => {
+        Some(Stage::Preparing { prefetch }) => {
             let steps = &policy.steps.apply;
             let first = steps.first().map(|step| &step.name);
-            let fetched = attempt.prefetch.due(&policy.steps.prefetch).is_none();
+            let fetched = prefetch.due(&policy.steps.prefetch).is_none();
             let holds = |wait: &&Wait| fetched && wait.step.as_ref().is_none_or(|step| Some(step) == first);
             of(StepPhase::Apply).filter(holds).cloned().collect()
         }

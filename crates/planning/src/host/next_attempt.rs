@@ -1,7 +1,8 @@
 //! When a host tries again after a failed attempt, or applies a version again whose validation fails.
 
+use crate::host::attempt::Attempt;
 use crate::host::input::{Addressable, Desired};
-use crate::host::state::{Attempt, HostState};
+use crate::host::state::HostState;
 use crate::policy::Policy;
 use schema::digest::Digest;
 use schema::instruction::Instruction;
@@ -32,7 +33,7 @@ pub(super) fn next_attempt(
     now: BootMillis,
 ) -> Option<BootMillis> {
     let Some(attempt) = &state.attempt else { return repair_due(state, policy, now) };
-    let end = attempt.ended.as_ref()?;
+    let end = attempt.end()?;
     if state.is_suspect(policy) {
         suspect_again(attempt, policy, addressable, state.host.as_str()).map(|(due, _)| due)
     } else {
@@ -44,9 +45,9 @@ pub(super) fn next_attempt(
 /// the budget of the day allows it. The time differs between hosts, so that a broken shared
 /// service does not make all of them reinstall together.
 pub(super) fn repair_due(state: &HostState, policy: &Policy, now: BootMillis) -> Option<BootMillis> {
-    let failing_since = state.validation.as_ref()?.failing_since?;
+    let failing_since = state.cycles.validation.as_ref()?.failing_since?;
     let day = Duration::from_secs(24 * 60 * 60);
-    let recent = state.repairs.iter().filter(|at| now.since(**at) < day).count();
+    let recent = state.recovery.repairs.iter().filter(|at| now.since(**at) < day).count();
     if recent >= policy.reapply_per_day as usize {
         return None;
     }
@@ -63,7 +64,7 @@ pub(super) fn suspect_again(
     addressable: Option<Addressable>,
     host: &str,
 ) -> Option<(BootMillis, Reason)> {
-    if attempt.started && attempt.apply.failed.is_none() {
+    if attempt.apply_works() {
         return None;
     }
     let (window, every) = (policy.suspect_retry_on_change, policy.suspect_retry_every);

@@ -1,7 +1,8 @@
 //! How far the host got in its rollout, and how long it keeps its claims after its proof. The next write to the
 //! store says so.
 
-use crate::host::state::{HostState, RolloutProgress, ValidationResult};
+use crate::host::cycle::ValidationResult;
+use crate::host::state::{HostState, RolloutProgress};
 use crate::policy::Policy;
 use crate::rollout::Times;
 use schema::instruction::Instruction;
@@ -16,15 +17,15 @@ impl HostState {
     /// Notes that the host started in a rollout; `times` are those of its record, if it has one. The start
     /// transaction says so too.
     pub(super) fn note_start(&mut self, order: InstructionOrder, times: Option<Times>, now: Now) {
-        self.hold = None;
+        self.rollout.hold = None;
         let progress = HostProgress::of_agent(ProgressState::Started, now.wall);
         let (is_written, has_ended) = (true, false);
-        self.rollout_progress = times.map(|_| RolloutProgress { order, progress, is_written, has_ended });
+        self.rollout.progress = times.map(|_| RolloutProgress { order, progress, is_written, has_ended });
     }
 
     /// Notes that a newer instruction for the same version was taken over after the start.
     pub(super) fn note_new_order(&mut self, order: InstructionOrder, now: Now) {
-        if let Some(known) = self.rollout_progress.as_mut() {
+        if let Some(known) = self.rollout.progress.as_mut() {
             let progress = HostProgress::of_agent(ProgressState::Started, now.wall);
             *known = RolloutProgress { order, progress, is_written: false, has_ended: false };
         }
@@ -32,7 +33,7 @@ impl HostState {
 
     /// Notes that the started attempt at an instruction ended with this result: the host is proven, or gave up.
     pub(super) fn note_result(&mut self, order: InstructionOrder, result: HostProgress) {
-        let known = self.rollout_progress.as_mut().filter(|known| known.order == order);
+        let known = self.rollout.progress.as_mut().filter(|known| known.order == order);
         if let Some(known) = known.filter(|known| known.progress.state != result.state) {
             let seconds = result.at.0.saturating_sub(known.progress.at.0);
             let seconds = u64::try_from(seconds).ok().map(Duration::from_secs);
@@ -48,7 +49,7 @@ impl HostState {
 
     /// Returns how long the validation steps took the last time.
     pub(super) fn validation_took(&self) -> Duration {
-        let steps = self.durations.iter().filter(|known| known.phase == StepPhase::Validate);
+        let steps = self.steps.durations.iter().filter(|known| known.phase == StepPhase::Validate);
         steps.fold(Duration::ZERO, |sum, known| sum.saturating_add(known.took.0))
     }
 
@@ -56,13 +57,13 @@ impl HostState {
     pub(super) fn has_given_up(&self, policy: &Policy) -> bool {
         let goes_on = self.attempt.as_ref().is_some_and(|attempt| {
             // The next repair comes much later.
-            let waits_for_repair = attempt.ended.is_some() && attempt.cause == AttemptCause::Repair;
+            let waits_for_repair = attempt.end().is_some() && attempt.cause == AttemptCause::Repair;
             // Its attempts end before they start, so it does not become suspect.
-            let is_stuck =
-                !attempt.started && attempt.ended.is_some() && attempt.tries > policy.suspect_after;
+            let ended_before_start = attempt.end().is_some_and(|end| end.disruption.is_none());
+            let is_stuck = ended_before_start && attempt.history.tries > policy.suspect_after;
             !self.is_suspect(policy) && !waits_for_repair && !is_stuck
         });
-        self.in_progress_version.is_some() && !goes_on
+        self.is_disturbed() && !goes_on
     }
 
     /// True if the next write says that the host failed, is healed, or how far it got.
@@ -72,18 +73,18 @@ impl HostState {
 
     /// True if the store does not know how far the host got.
     fn must_write_progress(&self) -> bool {
-        self.rollout_progress.as_ref().is_some_and(|known| !known.is_written)
+        self.rollout.progress.as_ref().is_some_and(|known| !known.is_written)
     }
 
     /// Returns what the next write says about the progress of the host.
     pub(super) fn progress_to_write(&self) -> Option<(InstructionOrder, HostProgress)> {
-        let known = self.rollout_progress.as_ref().filter(|known| !known.is_written)?;
+        let known = self.rollout.progress.as_ref().filter(|known| !known.is_written)?;
         Some((known.order, known.progress))
     }
 
     /// Notes that a write with this progress was applied.
     pub(super) fn progress_written(&mut self, written: Option<(InstructionOrder, HostProgress)>) {
-        if let (Some(known), Some(written)) = (&mut self.rollout_progress, written)
+        if let (Some(known), Some(written)) = (&mut self.rollout.progress, written)
             && (known.order, known.progress) == written
         {
             known.is_written = true;
@@ -93,7 +94,7 @@ impl HostState {
     /// Returns true if the host looks whether the rollout of this instruction has ended: it started in it and does
     /// not know. A host that has the version already looks in every later rollout of it.
     pub fn looks_for_end(&self, instruction: &Instruction) -> bool {
-        self.rollout_progress.is_some_and(|known| {
+        self.rollout.progress.is_some_and(|known| {
             let has_version = self.listing() == Some(&instruction.version);
             let is_again = known.order < instruction.order && has_version;
             is_again || known.order == instruction.order && !known.has_ended
@@ -102,16 +103,16 @@ impl HostState {
 
     /// Notes that a rollout has ended, which the host is through with.
     pub(super) fn note_end(&mut self, order: InstructionOrder) {
-        if let Some(known) = self.rollout_progress.as_mut().filter(|known| known.order <= order) {
+        if let Some(known) = self.rollout.progress.as_mut().filter(|known| known.order <= order) {
             (known.order, known.has_ended) = (order, true);
         }
         // What fails from now on is no fault of the version.
-        self.proven_in.take_if(|proven| proven.order <= order);
+        self.rollout.proven_in.take_if(|proven| proven.order <= order);
     }
 
     /// Takes a validation of the proven version into account, while the host keeps its claims.
     pub(super) fn hold_claims(&mut self, result: ValidationResult, now: Now) {
-        let Some(hold) = &mut self.hold else { return };
+        let Some(hold) = &mut self.rollout.hold else { return };
         let (counts_in, is_late) = (hold.counts_in, now.boot >= hold.deadline.at);
         let is_over = match result {
             ValidationResult::Passed => {
@@ -129,13 +130,13 @@ impl HostState {
             self.count(order, FailureKind::Withdrawal, ("validation did not pass in time".into(), None), now);
         }
         if is_over {
-            (self.hold, self.claims) = (None, None);
+            (self.rollout.hold, self.rollout.claims) = (None, None);
         }
     }
 
     /// Returns when the validation is due that lets the host release its claims.
     pub(super) fn hold_ends_at(&self) -> Option<BootMillis> {
-        let hold = self.hold.as_ref()?;
+        let hold = self.rollout.hold.as_ref()?;
         Some(hold.passes_since?.plus(hold.length.0))
     }
 }

@@ -4,7 +4,9 @@ use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Desired, Observed, Published, Target};
 use crate::host::needs::holding;
 use crate::host::next_attempt::{next_attempt, turn_of};
-use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
+use crate::host::reporting::REPORTS_IN_A_BURST;
+use crate::host::state::HostState;
+use crate::host::step_memory::Running;
 use crate::policy::Policy;
 use schema::keys::StatusState;
 use schema::names::Version;
@@ -34,7 +36,7 @@ impl HostState {
     /// Returns the version that the host may be listed under: the installed version while its proof
     /// holds.
     pub fn listing(&self) -> Option<&Version> {
-        self.installed.as_ref().filter(|_| self.proof_holds && self.in_progress_version.is_none())
+        self.versions.installed.as_ref().filter(|_| self.versions.proof_holds && !self.is_disturbed())
     }
 
     /// True if the store lists the host under a version that the host does not stand for any more. A script that
@@ -50,13 +52,12 @@ impl HostState {
     /// other hosts may still fail for the same cause.
     fn bundle_to_report(&self) -> Option<&BundleLink> {
         let of_attempt = self.attempt.as_ref().map(|attempt| attempt.instruction.order);
-        let order = of_attempt.or(self.observed_instruction)?;
-        self.bundle.as_ref().filter(|link| link.rollout == order)
+        let order = of_attempt.or(self.observed.instruction)?;
+        self.reporting.bundle.as_ref().filter(|link| link.rollout == order)
     }
 
     fn may_announce(&self, policy: &Policy) -> bool {
-        let passed = |v: &Validation| v.result == ValidationResult::Passed;
-        policy.driver == Driver::External || self.validation.as_ref().is_some_and(passed)
+        policy.driver == Driver::External || self.cycles.has_passed()
     }
 }
 
@@ -70,10 +71,8 @@ pub(super) fn report(
 ) -> Report {
     let mut waits = holding(state, desired.policy, observed.waits);
     waits.truncate(WAITS_IN_REPORT);
-    let (log_of, log) = match state.logs.of(verdict) {
+    let (log_of, log) = match state.steps.logs.of(verdict) {
         Some((of, lines)) => (Some(of), lines),
-        // What an earlier agent wrote does not name its step.
-        None if state.logs.is_empty() => (None, state.log.clone()),
         None => (None, Vec::new()),
     };
     Report {
@@ -88,7 +87,7 @@ pub(super) fn report(
             }),
             _ => None,
         },
-        installed: state.installed.clone(),
+        installed: state.versions.installed.clone(),
         // The time to look again is one since boot.
         plan: Plan { requeue_at: None, ..plan.clone() },
         running_step: long_step(plan.phase, state, desired.policy, now).and_then(Result::ok),
@@ -99,7 +98,7 @@ pub(super) fn report(
         checks: observed.problems.reported_checks().cloned().collect(),
         unpublished: observed.problems.reported_unpublished().cloned().collect(),
         problems: observed.problems.reported_files().cloned().collect(),
-        durations: state.durations.clone(),
+        durations: state.steps.durations.clone(),
         bundle: state.bundle_to_report().cloned(),
         log_of,
         log: log.into_iter().collect(),
@@ -109,8 +108,7 @@ pub(super) fn report(
 /// Returns the phase that the host reports. A host that waits for its start goes on validating its old version, which
 /// is no news each time.
 fn phase_to_report(plan: &Plan, state: &HostState) -> Phase {
-    let waits = state.attempt.as_ref().is_some_and(|attempt| !attempt.started && attempt.ended.is_none());
-    if waits && plan.phase == Phase::Idle { Phase::Start } else { plan.phase }
+    if state.preparing().is_some() && plan.phase == Phase::Idle { Phase::Start } else { plan.phase }
 }
 
 /// Returns when the next attempt begins, or when the host may start, if that is known.
@@ -141,17 +139,19 @@ fn long_step(
     policy: &Policy,
     now: Now,
 ) -> Option<Result<LongStep, BootMillis>> {
-    let running = state.running.as_ref().filter(|_| phase != Phase::Idle)?;
-    let since = state.running_at?;
+    let Running { step: running, since: started, at: since } = state.steps.running.as_ref()?;
+    if phase == Phase::Idle {
+        return None;
+    }
     let by_clock = || Duration::from_secs(now.wall.0.saturating_sub(since.0).try_into().unwrap_or_default());
     // The clock may be set meanwhile.
-    let ran = state.running_since.map_or_else(by_clock, |since| now.boot.since(since));
+    let ran = started.map_or_else(by_clock, |since| now.boot.since(since));
     if ran < LONG_STEP {
         return Some(Err(now.boot.plus(LONG_STEP - ran)));
     }
     let steps = policy.steps.of(running.phase);
     let timeout = Span(steps.iter().find(|step| step.name == running.step)?.timeout);
-    Some(Ok(LongStep { phase: running.phase, step: running.step.clone(), since, timeout }))
+    Some(Ok(LongStep { phase: running.phase, step: running.step.clone(), since: *since, timeout }))
 }
 
 /// Returns a time on the wall clock. Times since boot mean nothing to other hosts.
@@ -267,15 +267,15 @@ impl Truth<'_> {
                 return Some(Due::At(due));
             }
         }
-        if let (Some(found), Some(last)) = (&published.report, state.report_times.last())
+        if let (Some(found), Some(last)) = (&published.report, state.reporting.report_times.last())
             && matches!(report.verdict, HostVerdict::Running { .. })
             && (&found.verdict, &found.target) == (&report.verdict, &report.target)
             && now.boot < last.plus(PHASE_LASTS)
         {
             return Some(Due::At(last.plus(PHASE_LASTS)));
         }
-        let due = match &state.report_times[..] {
-            [first, .., last] if state.report_times.len() >= REPORTS_IN_A_BURST => {
+        let due = match &state.reporting.report_times[..] {
+            [first, .., last] if state.reporting.report_times.len() >= REPORTS_IN_A_BURST => {
                 first.plus(BURST_WINDOW).min(last.plus(REPORT_PAUSE))
             }
             _ => now.boot,
@@ -290,7 +290,7 @@ impl Truth<'_> {
 }
 
 fn statuses_differ(state: &HostState, published: &Published) -> bool {
-    state.statuses.iter().any(|(kind, (wanted, record))| {
+    state.reporting.statuses.iter().any(|(kind, (wanted, record))| {
         StatusState::ALL.iter().any(|state| {
             let found = published.statuses.get(&(kind.clone(), *state));
             if state == wanted { found != Some(record) } else { found.is_some() }

@@ -25,18 +25,12 @@ impl StepLogs {
         self.0.push(StepLog { of, lines });
     }
 
-    /// Forgets the output of a step, which has succeeded since. Returns true if there was one.
-    pub(super) fn forget(&mut self, step: &LoggedStep) -> bool {
-        let before = self.0.len();
+    /// Forgets the output of a step, which has succeeded since.
+    pub(super) fn forget(&mut self, step: &LoggedStep) {
         self.0.retain(|log| log.of != *step);
-        self.0.len() < before
     }
 
-    /// Returns the output of the last step.
-    pub(super) fn newest(&self) -> Vec<String> {
-        self.0.last().map(|log| log.lines.clone()).unwrap_or_default()
-    }
-
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

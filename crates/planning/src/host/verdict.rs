@@ -1,9 +1,11 @@
 //! The verdict of a host about itself. Exactly one applies, in this precedence: failed, blocked,
 //! waiting, running, ok.
 
+use crate::host::attempt::Stage;
+use crate::host::cycle::ValidationResult;
 use crate::host::input::{Claim, Desired, Observed, Target};
 use crate::host::needs::holding;
-use crate::host::state::{HostState, ValidationResult};
+use crate::host::state::HostState;
 use crate::policy::Policy;
 use schema::names::Version;
 use schema::plan::{Plan, Reason};
@@ -39,21 +41,18 @@ pub(super) fn verdict(
 /// same instruction ends.
 fn failure(state: &HostState) -> Option<(Option<Version>, &Failure)> {
     if let Some(attempt) = &state.attempt {
-        let ended = attempt.ended.as_ref().map(|end| &end.failure);
+        let ended = attempt.end().map(|end| &end.failure);
         return ended
-            .or(attempt.last_failure.as_ref())
+            .or(attempt.history.last_failure.as_ref())
             .map(|failure| (Some(attempt.instruction.version.clone()), failure));
     }
-    let failure = state.validation_failure().or(state.converge_failure.as_ref())?;
+    let failure = state.validation_failure().or(state.cycles.converge.failure.as_ref())?;
     Some((state.subject().cloned(), failure))
 }
 
 impl HostState {
     fn validation_failure(&self) -> Option<&Failure> {
-        self.validation
-            .as_ref()
-            .filter(|v| v.result == ValidationResult::Failed)
-            .and_then(|v| v.failure.as_ref())
+        self.cycles.validation_with(ValidationResult::Failed)?.failure.as_ref()
     }
 }
 
@@ -103,7 +102,8 @@ fn waiting_on(state: &HostState, desired: &Desired, observed: &Observed, plan: &
         Reason::Spread => Some(WhyNot::Spread),
         Reason::StoreAway if behind => Some(WhyNot::Store),
         Reason::ExternalDriver if behind => Some(WhyNot::ExternalDriver),
-        _ if state.installed.is_none() && state.attempt.is_none() && !behind => match desired.target {
+        _ if state.versions.installed.is_none() && state.attempt.is_none() && !behind => match desired.target
+        {
             Target::Unread => Some(WhyNot::Store),
             _ => Some(WhyNot::Instruction),
         },
@@ -112,17 +112,22 @@ fn waiting_on(state: &HostState, desired: &Desired, observed: &Observed, plan: &
 }
 
 fn held_step(state: &HostState, policy: &Policy) -> Option<(StepPhase, schema::names::StepName)> {
-    if let Some(attempt) = state.attempt.as_ref().filter(|a| a.ended.is_none()) {
-        for (phase, progress) in
-            [(StepPhase::Prefetch, &attempt.prefetch), (StepPhase::Apply, &attempt.apply)]
-        {
-            if let Some(held) = &progress.held {
-                return Some((phase, held.step.clone()));
-            }
+    let of_attempt = match state.attempt.as_ref().map(|attempt| &attempt.stage) {
+        Some(Stage::Preparing { prefetch }) => Some((StepPhase::Prefetch, prefetch)),
+        Some(Stage::Applying(disruption) | Stage::Checked(disruption)) => {
+            Some((StepPhase::Apply, &disruption.apply))
         }
+        Some(Stage::Ended(_)) | None => None,
+    };
+    if let Some((phase, progress)) = of_attempt
+        && let Some(held) = &progress.held
+    {
+        return Some((phase, held.step.clone()));
     }
-    let validation = state.validation.as_ref().and_then(|v| v.held.clone()).map(|s| (StepPhase::Validate, s));
-    let converge = state.converge_held.clone().map(|s| (StepPhase::Converge, s));
+    let cycles = &state.cycles;
+    let validation =
+        cycles.validation.as_ref().and_then(|v| v.held.clone()).map(|s| (StepPhase::Validate, s));
+    let converge = cycles.converge.held.clone().map(|s| (StepPhase::Converge, s));
     validation.or(converge).filter(|(phase, step)| policy.steps.of(*phase).iter().any(|s| s.name == *step))
 }
 
@@ -132,11 +137,11 @@ fn running_towards(desired: &Desired, state: &HostState) -> Option<Version> {
         return Some(attempt.instruction.version.clone());
     }
     let wanted = match &desired.target {
-        Target::Known(target) if Some(target.order) >= state.observed_instruction => Some(&target.version),
+        Target::Known(target) if Some(target.order) >= state.observed.instruction => Some(&target.version),
         _ => None,
     };
-    let goal = wanted.or(state.installed.as_ref())?;
-    let there = state.installed.as_ref() == Some(goal) && state.in_progress_version.is_none();
-    let proven = state.proof_holds || desired.policy.driver == Driver::External;
+    let goal = wanted.or(state.versions.installed.as_ref())?;
+    let there = state.versions.installed.as_ref() == Some(goal) && !state.is_disturbed();
+    let proven = state.versions.proof_holds || desired.policy.driver == Driver::External;
     (!(there && proven)).then(|| goal.clone())
 }

@@ -73,7 +73,7 @@ impl StoreWrite {
         let published = known.published.unwrap_or_default();
         let is_trusted = *known.trust == StoreTrust::Trusted;
         // A store that went back gets no results, but the report may say that the host is blocked.
-        let mut statuses = if is_trusted { state.statuses.clone() } else { BTreeMap::new() };
+        let mut statuses = if is_trusted { state.reporting.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
         let (report, claims) = (decision.report.clone(), decision.claims.clone().filter(|_| is_trusted));
         let epoch = state.store.as_ref().map_or(0, |store| store.epoch);

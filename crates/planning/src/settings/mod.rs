@@ -41,4 +41,4 @@ pub use recorder::RecorderSettings;
 pub use secret_pattern::SecretPattern;
 pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 pub use store::StoreSettings;
-pub use validation::{EntryKind, Skipped, ValidationDirectory, ValidationRule};
+pub use validation::{EntryKind, Skipped, ValidationDirectory};

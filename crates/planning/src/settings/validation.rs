@@ -2,7 +2,7 @@
 
 use crate::policy::{Leftovers, Step};
 use schema::names::StepName;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -30,20 +30,6 @@ impl EntryKind {
     }
 }
 
-/// Which entries of the directory count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ValidationRule {
-    /// The entries that run-parts(8) runs without options; a directory without any of them proves
-    /// everything. This is the rule of older agents: a host that was proven under it keeps its
-    /// proof until its next instruction.
-    #[default]
-    RunPartsNames,
-    /// Every executable file except hidden files and backups. A directory without any of them
-    /// fails.
-    EveryExecutable,
-}
-
 /// An entry that does not validate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Skipped {
@@ -66,8 +52,6 @@ pub struct ValidationDirectory {
     steps: Vec<Step>,
     /// The entries that do not validate.
     pub skipped: Vec<Skipped>,
-    /// The names of entries that validate and that run-parts would skip.
-    pub beyond_run_parts: BTreeSet<String>,
     /// Why the directory as a whole can only fail, if so.
     pub problem: Option<String>,
 }
@@ -100,9 +84,6 @@ impl ValidationDirectory {
                 read.skipped.push(Skipped { name, why });
                 continue;
             }
-            if !is_run_parts_name(&name) {
-                read.beyond_run_parts.insert(name.clone());
-            }
             let command = directory.join(&name).to_string_lossy().into_owned();
             read.steps.push(step(step_name(&name, &mut names), command, timeout));
         }
@@ -119,41 +100,13 @@ impl ValidationDirectory {
         Self { problem: Some(message), ..Self::default() }
     }
 
-    /// Returns the steps that count under this rule. Under [`ValidationRule::EveryExecutable`], a
-    /// problem of the directory adds a step that can only fail.
-    pub fn steps(&self, rule: ValidationRule) -> Vec<Step> {
+    /// Returns the steps. A problem of the directory adds one that can only fail.
+    pub fn steps(&self) -> Vec<Step> {
         let failing = |why: &String| Step {
             cannot_run: Some(why.clone()),
             ..step(StepName::directory(), String::new(), Duration::from_secs(1))
         };
-        match rule {
-            ValidationRule::EveryExecutable => {
-                self.steps.iter().cloned().chain(self.problem.iter().map(failing)).collect()
-            }
-            ValidationRule::RunPartsNames => {
-                let counts = |step: &&Step| {
-                    let name = step.command[0].rsplit('/').next().unwrap_or_default();
-                    !self.beyond_run_parts.contains(name)
-                };
-                self.steps.iter().filter(counts).cloned().collect()
-            }
-        }
-    }
-
-    /// Returns a warning about what will count from the next instruction on and does not count yet;
-    /// `None` if nothing changes.
-    pub fn warning(&self, rule: ValidationRule) -> Option<String> {
-        if rule == ValidationRule::EveryExecutable {
-            return None;
-        }
-        let counted_later = (!self.beyond_run_parts.is_empty()).then(|| {
-            let names: Vec<&str> = self.beyond_run_parts.iter().map(String::as_str).collect();
-            format!("these files validate from the next instruction on: {}", names.join(", "))
-        });
-        let fails_later =
-            self.problem.as_ref().map(|why| format!("validation fails from the next instruction on: {why}"));
-        let both: Vec<String> = counted_later.into_iter().chain(fails_later).collect();
-        (!both.is_empty()).then(|| both.join("; "))
+        self.steps.iter().cloned().chain(self.problem.iter().map(failing)).collect()
     }
 }
 
@@ -169,11 +122,6 @@ fn why_skipped(name: &str, kind: EntryKind) -> Option<&'static str> {
         return Some("a backup");
     }
     (kind == EntryKind::Plain).then_some("not executable")
-}
-
-/// True if the name has only letters, digits, `_` and `-`.
-fn is_run_parts_name(name: &str) -> bool {
-    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 /// Returns the step name for a file name: characters that a step name cannot contain become `-`,
@@ -213,8 +161,8 @@ mod tests {
         ValidationDirectory::new("/v".as_ref(), entries, Duration::from_secs(1))
     }
 
-    fn commands(directory: &ValidationDirectory, rule: ValidationRule) -> Vec<String> {
-        directory.steps(rule).into_iter().map(|step| step.command[0].clone()).collect()
+    fn commands(directory: &ValidationDirectory) -> Vec<String> {
+        directory.steps().into_iter().map(|step| step.command[0].clone()).collect()
     }
 
     #[test]
@@ -223,7 +171,7 @@ mod tests {
             let directory = read(&[("10-first", Executable), (name, kind)]);
             let skipped = directory.skipped.first().map(|skipped| skipped.why);
             assert_eq!(skipped, expected, "{name}");
-            let runs = commands(&directory, ValidationRule::EveryExecutable);
+            let runs = commands(&directory);
             assert_eq!(runs.contains(&format!("/v/{name}")), expected.is_none(), "{name}: {runs:?}");
         };
         for counts in ["keystone.sh", "disk", "A_b", "_x", "a b", "ä", "x.py", "a+b", "orig", "dpkg-x"] {
@@ -241,18 +189,14 @@ mod tests {
     fn names_of_steps_are_valid_and_stay_apart() {
         let directory =
             read(&[("a b", Executable), ("a-b", Executable), ("-", Executable), ("_", Executable)]);
-        let names: Vec<String> = directory
-            .steps(ValidationRule::EveryExecutable)
-            .iter()
-            .map(|step| step.name.to_string())
-            .collect();
+        let names: Vec<String> = directory.steps().iter().map(|step| step.name.to_string()).collect();
         assert_eq!(names, ["file", "file-2", "a-b", "a-b-2"]);
     }
 
     #[test]
     fn a_directory_with_nothing_to_run_fails_and_says_so() {
         for entries in [&[][..], &[("README", Plain), (".x", Executable)]] {
-            let steps = read(entries).steps(ValidationRule::EveryExecutable);
+            let steps = read(entries).steps();
             assert_eq!(steps.len(), 1);
             assert_eq!(
                 steps[0].cannot_run.as_deref(),
@@ -260,30 +204,9 @@ mod tests {
             );
         }
         let unreadable = ValidationDirectory::unreadable("/v".as_ref(), "no such file");
-        let why = unreadable.steps(ValidationRule::EveryExecutable)[0].cannot_run.clone();
+        let why = unreadable.steps()[0].cannot_run.clone();
         assert_eq!(why.as_deref(), Some("the validation directory /v cannot be read: no such file"));
         let not_text = ValidationDirectory::new("/v".as_ref(), [(None, Executable)], Duration::ZERO);
-        assert!(not_text.steps(ValidationRule::EveryExecutable)[0].cannot_run.is_some());
-    }
-
-    #[test]
-    fn a_host_proven_by_the_old_rule_is_warned_of_what_counts_next() {
-        let directory = read(&[("disk", Executable), ("keystone.sh", Executable)]);
-        assert_eq!(commands(&directory, ValidationRule::RunPartsNames), ["/v/disk"]);
-        assert_eq!(commands(&directory, ValidationRule::EveryExecutable), ["/v/disk", "/v/keystone.sh"]);
-        assert_eq!(
-            directory.warning(ValidationRule::RunPartsNames).as_deref(),
-            Some("these files validate from the next instruction on: keystone.sh")
-        );
-        assert_eq!(directory.warning(ValidationRule::EveryExecutable), None);
-        assert_eq!(read(&[("disk", Executable)]).warning(ValidationRule::RunPartsNames), None);
-        let empty = read(&[]);
-        assert_eq!(commands(&empty, ValidationRule::RunPartsNames), [""; 0]);
-        assert_eq!(
-            empty.warning(ValidationRule::RunPartsNames).as_deref(),
-            Some(
-                "validation fails from the next instruction on: the validation directory /v contains no executable file"
-            )
-        );
+        assert!(not_text.steps()[0].cannot_run.is_some());
     }
 }

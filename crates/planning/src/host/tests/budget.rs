@@ -91,7 +91,7 @@ fn a_host_that_stops_working_counts_only_soon_after_its_proof() {
 fn a_host_says_how_far_it_got_in_its_rollout() {
     use schema::records::ProgressState::{GaveUp, Proven, Started};
     let progress =
-        |world: &World| world.state.rollout_progress.map(|known| (known.progress.state, known.is_written));
+        |world: &World| world.state.rollout.progress.map(|known| (known.progress.state, known.is_written));
     let mut world = settled_at("1");
     world.fails("packages", 75);
     world.trigger("2");
@@ -148,7 +148,7 @@ fn a_host_says_to_milliseconds_how_long_it_took_unless_its_clock_began_again() {
         let took = since_boot.map(|millis| Span(Duration::from_millis(millis)));
         let proven = HostProgress { took, ..HostProgress::of_agent(ProgressState::Proven, at) };
         world.state.note_result(order, proven);
-        let took = world.state.rollout_progress.and_then(|known| known.progress.took);
+        let took = world.state.rollout.progress.and_then(|known| known.progress.took);
         assert_eq!(took, Some(Span(Duration::from_millis(expected))), "{since_boot:?} {seconds}");
     }
 }
@@ -178,7 +178,7 @@ fn a_reboot_after_the_proof_washes_no_failure_away() {
         world.pass(Duration::from_secs(16));
         assert_eq!(world.published.listing, Some(version("2")));
         let progress = HostProgress::of_agent(ProgressState::Proven, world.now.wall);
-        world.state.rollout_progress =
+        world.state.rollout.progress =
             Some(RolloutProgress { order, progress, is_written: true, has_ended: false });
         if has_ended {
             world.record(Fact::RolloutEnded(order));
@@ -189,7 +189,7 @@ fn a_reboot_after_the_proof_washes_no_failure_away() {
         let expected = (!has_ended).then_some((FailureKind::Withdrawal, false, true));
         assert_eq!((world.published.listing.clone(), counted(&world)), (None, expected), "{has_ended}");
         // Also if it had to be switched off and on again meanwhile.
-        world.state.counted_failure = None;
+        world.state.rollout.counted_failure = None;
         world.works("http");
         world.pass(Duration::from_secs(61));
         world.reboot();

@@ -13,7 +13,7 @@ fn held_for_a_minute(world: &mut World) {
     limited(world, Duration::from_secs(600));
     budgeted(world);
     let minute = Span(Duration::from_secs(60));
-    world.state.attempt.as_mut().expect("an attempt").hold = Some(minute);
+    disruption(world).hold = Some(minute);
     let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
     let claim = schema::records::HeldClaim {
         limit: schema::limit::Limit {
@@ -25,7 +25,7 @@ fn held_for_a_minute(world: &mut World) {
     };
     let none = HostClaims::none(world.instance.clone(), order, world.now.wall);
     let claims = HostClaims { claims: vec![claim], ..none };
-    world.state.claims = Some(claims.clone());
+    world.state.rollout.claims = Some(claims.clone());
     world.published.claims = FoundClaims { claims: Some(claims), revision: 1 };
 }
 
@@ -50,7 +50,7 @@ fn a_host_keeps_its_claims_until_its_validation_has_passed_for_the_hold() {
         assert_eq!(world.published.claims.held().len(), 1, "{code}");
         world.pass(Duration::from_secs(ends_within));
         assert_eq!(world.published.claims.held().len(), 0, "{code}");
-        assert_eq!(world.state.hold, None);
+        assert_eq!(world.state.rollout.hold, None);
         let expected = counts.map(|healed| (FailureKind::Withdrawal, healed, true));
         assert_eq!(counted(&world), expected, "{code}");
     }
@@ -67,16 +67,16 @@ fn a_reboot_begins_the_hold_again_and_a_newer_version_ends_it() {
     world.pass(Duration::from_secs(50));
     world.reboot();
     world.pass(Duration::from_secs(50));
-    assert!(world.state.hold.is_some(), "nobody knows how long the machine was off");
+    assert!(world.state.rollout.hold.is_some(), "nobody knows how long the machine was off");
     assert_eq!(world.published.claims.held().len(), 1);
     world.fails("http", 1);
     world.pass(Duration::from_secs(61));
     let failed = Some((FailureKind::Withdrawal, false, true));
-    assert_eq!((world.state.hold, counted(&world)), (None, failed), "also after a reboot");
+    assert_eq!((world.state.rollout.hold, counted(&world)), (None, failed), "also after a reboot");
     world.works("http");
     world.trigger("3");
     world.pass(Duration::from_secs(120));
-    assert_eq!((world.verdict_str(), world.state.hold), ("ok", None));
+    assert_eq!((world.verdict_str(), world.state.rollout.hold), ("ok", None));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
         world.fails("packages", 75);
         world.trigger("2");
         world.settle();
-        world.state.claims = Some(claims(&[(1, true), (2, false)]));
+        world.state.rollout.claims = Some(claims(&[(1, true), (2, false)]));
         let revision = if found.is_some() { 7 } else { 0 };
         let rollout = world.state.attempt.as_ref().expect("an attempt").instruction.order;
         let found = found.map(|found| HostClaims { rollout, ..found });
@@ -123,7 +123,8 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
     let accepted: fn(&mut World) = |world| world.marked_at = 8;
     check(Some(claims(&[(1, true), (2, false)])), accepted, Some(&[1, 2]));
     // A further attempt waits for the limits like any other; only what counts failed hosts is taken again.
-    let between: fn(&mut World) = |world| world.state.attempt.as_mut().expect("an attempt").started = false;
+    let between: fn(&mut World) =
+        |world| world.state.attempt.as_mut().expect("an attempt").stage = Stage::default();
     check(None, between, Some(&[0]));
     check(Some(claims(&[(2, false)])), between, Some(&[2, 0]));
     // It is not lost any more.
@@ -134,7 +135,7 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
     check(Some(claims(&[(1, true), (2, false)])), gave_up, Some(&[1]));
     check(None, gave_up, Some(&[0]));
     // One that is done has none, and forgets that they were released.
-    let done: fn(&mut World) = |world| world.state.in_progress_version = None;
+    let done: fn(&mut World) = |world| world.state.versions.in_progress = None;
     check(Some(claims(&[(1, true), (2, false)])), done, Some(&[]));
     check(Some(HostClaims { released: true, ..claims(&[]) }), done, Some(&[]));
     check(None, done, None);
@@ -177,14 +178,14 @@ fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
         assert_eq!(text, expected);
     };
     let goes_on = |_: &mut World| {};
-    let done = |world: &mut World| world.state.in_progress_version = None;
+    let done = |world: &mut World| world.state.versions.in_progress = None;
     let gave_up = |world: &mut World| {
         limited(world, Duration::ZERO);
         world.advance();
     };
     // A validation ended 1 ms after it was seen that the command does not run, or at that time.
     let ended = |world: &mut World, later: u64| {
-        let validation = world.state.validation.as_mut().expect("a validation");
+        let validation = world.state.cycles.validation.as_mut().expect("a validation");
         validation.at = BootMillis(1000 + later);
         world.commands.running.clear();
         world.commands.ended = [(run.clone(), BootMillis(1000))].into();
@@ -193,14 +194,14 @@ fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
     let unchecked = |world: &mut World| ended(world, 0);
     let broken = |world: &mut World| {
         ended(world, 1);
-        world.state.validation.as_mut().expect("a validation").result = ValidationResult::Failed;
+        world.state.cycles.validation.as_mut().expect("a validation").result = ValidationResult::Failed;
     };
     // The host was lost, and the command runs.
     let lost = |world: &mut World| {
         let claims = world.published.claims.claims.take().expect("claims").claims;
         world.commands.running = [(run.clone(), claims)].into();
         world.published.claims.revision = 0;
-        world.state.in_progress_version = None;
+        world.state.versions.in_progress = None;
         world.state.attempt = None;
     };
     let released = |world: &mut World| {
@@ -231,9 +232,9 @@ fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
     let by_script = |world: &mut World| {
         world.policy.driver = Driver::External;
         world.state.attempt = None;
-        world.state.in_progress_version = None;
+        world.state.versions.in_progress = None;
         ended(world, 0);
-        world.state.validation = None;
+        world.state.cycles.validation = None;
     };
     check(&["update", "command"], &by_script, "1 of 2, for update");
     check(&["command"], &by_script, "nothing");
@@ -253,7 +254,8 @@ fn a_host_under_way_looks_for_its_claims_before_it_goes_on() {
         observed.published = observed.published.filter(|_| is_known);
         let mut state = world.state.clone();
         let order = InstructionOrder { epoch: 0, revision: 1 };
-        state.claims = has_claims.then(|| HostClaims::none(Token::new("i").unwrap(), order, EpochSeconds(1)));
+        state.rollout.claims =
+            has_claims.then(|| HostClaims::none(Token::new("i").unwrap(), order, EpochSeconds(1)));
         let plan = decide(&state, &world.desired(), &observed, world.now).plan;
         matches!(plan.actions.first(), Some(planned) if matches!(planned.action, Action::Do(Effect::RunStep { .. })))
     };
@@ -335,12 +337,12 @@ fn claims_and_outcome_wait_while_they_cannot_be_recorded_and_that_is_said() {
     world.works("packages");
     world.pass(Duration::from_secs(16));
     assert_eq!(world.published.listing, Some(version("2")));
-    world.state.hold = None;
+    world.state.rollout.hold = None;
     let progress = HostProgress::new(ProgressState::Proven, world.now.wall);
-    let order = world.state.observed_instruction.expect("an instruction");
-    world.state.rollout_progress =
+    let order = world.state.observed.instruction.expect("an instruction");
+    world.state.rollout.progress =
         Some(RolloutProgress { order, progress, is_written: false, has_ended: false });
-    world.state.report_times.clear();
+    world.state.reporting.report_times.clear();
     world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
     world.settle();
     assert_eq!(world.published.report.as_ref().map(|report| report.verdict.kind().as_str()), Some("blocked"));
@@ -376,7 +378,7 @@ fn a_host_that_cannot_record_its_start_leaves_the_queue() {
 fn a_window_holds_no_host_that_is_disturbed() {
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.in_progress_version.is_none() {
+    while !world.state.is_disturbed() {
         assert!(world.act());
     }
     world.policy.spread_window = Duration::from_secs(100_000);
@@ -393,7 +395,7 @@ fn obstacle_of_holder(instance: &str, is_listed: bool) -> Option<Reason> {
     world.advance();
     world.brakes.refuse(&world.state, WhyNot::NotRead, 20, world.now.boot);
     world.settle();
-    world.state.proof_holds = is_listed;
+    world.state.versions.proof_holds = is_listed;
     let instruction = world.state.attempt.as_ref().expect("an attempt").instruction.clone();
     let (order, fleet) = (
         instruction.order,

@@ -133,7 +133,7 @@ proptest! {
         prop_assert_eq!(world.verdict_str(), "ok");
         prop_assert!(world.published.report.as_ref().is_some_and(|report| report.waits.is_empty()));
         // The last converge phase ran on the newest state of the needed services.
-        prop_assert_eq!(world.state.converged.seen, world.services_seen);
+        prop_assert_eq!(world.state.cycles.converge.began.seen, world.services_seen);
         // The executed plans left nothing to do.
         prop_assert!(world.decide().plan.actions.is_empty());
         for kind in [StatusType::apply(), StatusType::validation()] {

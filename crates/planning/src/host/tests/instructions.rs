@@ -29,7 +29,7 @@ fn an_instruction_with_the_same_revision_and_another_version_replaces_the_attemp
         world.fails(if starts { "packages" } else { "fetch" }, 75);
         world.trigger("2");
         world.settle();
-        assert_eq!(world.state.attempt.as_ref().expect("an attempt").started, starts);
+        assert_eq!(world.state.is_under_way(), starts);
         let Target::Known(instruction) = &mut world.target else { panic!("a target") };
         instruction.version = version("3");
         world.works("packages");
@@ -76,7 +76,7 @@ fn a_newer_instruction_supersedes_at_the_next_safe_point() {
 #[test]
 fn an_older_instruction_is_never_acted_on() {
     let mut world = settled_at("2");
-    let newest = world.state.observed_instruction.unwrap();
+    let newest = world.state.observed.instruction.unwrap();
     world.target = Target::Known(Instruction {
         version: version("1"),
         order: InstructionOrder { revision: newest.revision - 1, ..newest },
@@ -87,29 +87,10 @@ fn an_older_instruction_is_never_acted_on() {
 }
 
 #[test]
-fn a_host_proven_before_validates_by_the_old_rule_until_its_next_instruction() {
-    let mut world = settled_at("1");
-    assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
-    // A journal of an older agent does not contain this field.
-    let mut journal = serde_json::to_value(&world.state).unwrap();
-    journal.as_object_mut().unwrap().remove("validation_rule");
-    world.state = serde_json::from_value(journal).unwrap();
-    assert_eq!(world.state.validation_rule, ValidationRule::RunPartsNames);
-    world.pass(Duration::from_secs(3600));
-    world.reboot();
-    world.settle();
-    assert_eq!(world.state.validation_rule, ValidationRule::RunPartsNames);
-    assert_eq!(world.published.listing, Some(version("1")));
-    world.trigger("2");
-    world.settle();
-    assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
-}
-
-#[test]
 fn a_retry_request_in_a_store_that_is_not_trusted_is_ignored() {
     let mut world = settled_at("1");
     world.store_trust = StoreTrust::WentBack { by: WentBack::IdentityMissing };
     world.retry = Some(InstructionOrder { epoch: 0, revision: 1_000_000 });
     world.settle();
-    assert_eq!(world.state.observed_retry, None);
+    assert_eq!(world.state.observed.retry, None);
 }

@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn the_copy_of_a_disk_in_the_middle_of_an_update_has_no_version_installed() {
     let mut world = settled_at("1");
-    let installed = |world: &World| HostState::installed_by_file(Some(version("1")), Some(&world.state));
+    let installed =
+        |world: &World| HostState::installed_by_file(Some(version("1")), world.state.is_disturbed());
     assert_eq!(installed(&world), Some(version("1")));
-    assert_eq!(HostState::installed_by_file(Some(version("1")), None), Some(version("1")));
     world.trigger("2");
     while world.runs("packages") == 0 {
         world.act();
@@ -69,7 +69,7 @@ fn while_others_can_write_the_settings_nothing_runs_and_listing_proof_and_report
     world.settle();
     assert_eq!(ran(&world), before, "{:?}", world.history);
     assert_eq!(world.published.listing, Some(version("1")));
-    assert!(world.state.proof_holds);
+    assert!(world.state.versions.proof_holds);
     assert_eq!(world.published.report.as_ref().map(|report| report.verdict.kind().as_str()), Some("blocked"));
     world.settings_untrusted = None;
     world.settle();
@@ -96,7 +96,7 @@ fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
 fn what_has_begun_finishes_while_the_store_is_away_and_its_announcement_waits() {
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.in_progress_version.is_none() {
+    while !world.state.is_disturbed() {
         assert!(world.act());
     }
     world.store_away = true;
@@ -127,7 +127,7 @@ fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
     let mut world = settled_at("1");
     world.trigger("2");
     world.ends.insert("packages".into(), [StepEnd::Interrupted].into());
-    while world.state.in_progress_version.is_none() {
+    while !world.state.is_disturbed() {
         assert!(world.act());
     }
     let running = RunningStep {
@@ -156,7 +156,7 @@ fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
 fn a_host_whose_journal_is_lost_validates_what_its_file_says() {
     let mut world = World::new();
     world.file = VersionFile::Content(Some(version("1")));
-    world.state.installed = Some(version("1"));
+    world.state.versions.installed = Some(version("1"));
     world.trigger("1");
     world.settle();
     assert_eq!((world.runs("http"), world.runs("packages")), (1, 0));

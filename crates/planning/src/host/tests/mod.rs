@@ -11,10 +11,8 @@ mod reports;
 mod services;
 mod updates;
 
-use super::state::{Deadline, RolloutProgress};
 use super::*;
 use crate::policy::{Leftovers, Policy, Step, Steps};
-use crate::settings::ValidationRule;
 use proptest::prelude::*;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -175,15 +173,11 @@ impl World {
 
     /// Decides and records conclusions, until a decision begins with an effect or does nothing.
     fn advance(&mut self) -> Decision {
-        loop {
-            let mut state = self.state.clone();
-            let (desired, problems) = (self.desired(), HostProblems::default());
-            let advanced = advance(&mut state, &desired, &self.observed(&problems), self.now, 0.5);
-            self.state = state;
-            if let Some(decision) = advanced.decision {
-                return decision;
-            }
-        }
+        let mut state = self.state.clone();
+        let (desired, problems) = (self.desired(), HostProblems::default());
+        let advanced = advance(&mut state, &desired, &self.observed(&problems), self.now, 0.5);
+        self.state = state;
+        advanced.decision
     }
 
     fn desired(&self) -> Desired<'_> {
@@ -319,6 +313,7 @@ impl World {
         if self.store_trust == StoreTrust::Trusted {
             self.published.statuses = self
                 .state
+                .reporting
                 .statuses
                 .iter()
                 .map(|(kind, (state, record))| ((kind.clone(), *state), record.clone()))
@@ -418,21 +413,25 @@ fn need(phase: StepPhase, step: Option<&str>) -> Wait {
     }
 }
 
+/// What the attempt has done since its start.
+fn disruption(world: &mut World) -> &mut Disruption {
+    world.state.attempt.as_mut().and_then(Attempt::disruption_mut).expect("an attempt that started")
+}
+
 /// Makes the attempt one that has `within` from its start.
 fn limited(world: &mut World, within: Duration) {
     let at = world.now.boot.plus(within);
-    world.state.attempt.as_mut().expect("an attempt").deadline = Some(Deadline { at, within: Span(within) });
+    disruption(world).deadline = Some(Deadline { at, within: Span(within) });
 }
 
 /// What the host has written or is about to write about its failure: its kind, whether it is healed, and
 /// whether the store knows.
 fn counted(world: &World) -> Option<(FailureKind, bool, bool)> {
-    let failure = world.state.counted_failure.as_ref()?;
+    let failure = world.state.rollout.counted_failure.as_ref()?;
     Some((failure.failed.kind, failure.failed.healed, failure.is_written))
 }
 
 /// Makes the attempt one of a rollout with a failure budget.
 fn budgeted(world: &mut World) {
-    let attempt = world.state.attempt.as_mut().expect("an attempt");
-    attempt.charge_for = Some(Span(Duration::from_secs(3600)));
+    disruption(world).charge_for = Some(Span(Duration::from_secs(3600)));
 }

@@ -38,7 +38,7 @@ fn the_log_in_the_report_is_of_the_step_that_the_verdict_names() {
         })
     };
     world.record(ended(0));
-    assert_eq!((world.state.log.len(), world.state.logs.newest().len()), (0, 0));
+    assert!(world.state.steps.logs.is_empty());
 }
 
 #[test]
@@ -131,14 +131,14 @@ fn a_step_of_an_update_is_reported_once_it_has_run_for_some_time() {
     };
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.in_progress_version.is_none() {
+    while !world.state.is_disturbed() {
         assert!(world.act());
     }
     let began = world.now;
     begin(&mut world, StepPhase::Apply, "packages");
     while world.act() {}
     // Else the report waits for its turn.
-    world.state.report_times.clear();
+    world.state.reporting.report_times.clear();
     let check = |world: &World, ran: u64, reported: bool| {
         let Decision { plan, report, .. } = world.decide();
         let step = report.running_step.map(|running| (running.step.to_string(), running.since));
@@ -153,7 +153,7 @@ fn a_step_of_an_update_is_reported_once_it_has_run_for_some_time() {
     wait(&mut world, 1);
     check(&world, 10, true);
     // The agent was restarted: it knows the time by the clock.
-    world.state.running_since = None;
+    world.state.steps.running.as_mut().expect("a step").since = None;
     check(&world, 10, true);
 
     let mut world = settled_at("1");
@@ -188,7 +188,7 @@ fn a_flapping_host_writes_ten_reports_and_then_one_a_minute() {
         } else {
             world.works("render")
         }
-        world.state.converge_held = Some(StepName::new("render").unwrap());
+        world.state.cycles.converge.held = Some(StepName::new("render").unwrap());
         world.pass(Duration::from_secs(1));
     }
     let written = world.revision - before;

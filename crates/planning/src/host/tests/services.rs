@@ -60,7 +60,7 @@ fn a_change_of_what_is_needed_runs_the_eventual_phase_alone() {
     }
     world.pass(Duration::from_secs(30));
     assert!((2..=4).contains(&world.runs("render")), "{}", world.runs("render"));
-    assert_eq!(world.state.converged.seen, Some(11), "the last one is never missed");
+    assert_eq!(world.state.cycles.converge.began.seen, Some(11), "the last one is never missed");
     assert_eq!(world.runs("packages"), 0);
     assert_eq!(world.published.listing, Some(version("1")));
     // Services that are not known do not count as a change.

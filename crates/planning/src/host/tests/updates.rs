@@ -68,7 +68,7 @@ fn conclusions_are_recorded_in_one_pass_until_something_outside_changes() {
     let advanced = advance(&mut state, &desired, &world.observed(&problems), world.now, 0.5);
     let recorded: Vec<String> = advanced.recorded.iter().map(|p| p.action.to_string()).collect();
     assert_eq!(recorded, ["conclude validation", "conclude the attempt as failed"]);
-    let plan = advanced.decision.expect("the steps are the same").plan;
+    let plan = advanced.decision.plan;
     assert_eq!(plan.actions.first().map(|p| p.action.clone()), Some(Effect::Report.into()));
 }
 
@@ -136,7 +136,7 @@ fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
 fn v1_v2_v1_applies_v1_again_on_a_host_that_v2_had_disturbed() {
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.in_progress_version.is_none() {
+    while !world.state.is_disturbed() {
         assert!(world.act());
     }
     world.trigger("1");
