@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .PHONY: help check check-format check-lints check-scripts check-docs check-dependencies check-commits \
-	build demo demo-puppet test test-long bench deb tarball hooks format
+	schemas build demo demo-puppet test test-long bench deb tarball hooks format
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -17,6 +17,9 @@ check-lints: ## clippy, with warnings denied
 
 check-scripts: ## shellcheck
 	packaging/scripts/check-scripts
+
+schemas: build ## write docs/schema and the description of the API of the observer from the types
+	"$${CARGO_TARGET_DIR:-target}/debug/answer-schemas"
 
 check-docs: ## rustdoc, with warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet

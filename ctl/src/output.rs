@@ -5,7 +5,7 @@
 
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
-use archive::recording::PastView;
+use archive::recording::{AboutPast, PastView};
 use etcd_session::StoreError;
 use planning::text::{Text, clean, cut_to};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,13 +39,6 @@ pub(crate) struct Output {
     text: Text,
     /// The moment that the result is about, if it is not the present.
     past: Option<PastView>,
-}
-
-/// An answer about the past.
-#[derive(Serialize)]
-struct AboutPast<'a, T> {
-    past: &'a PastView,
-    answer: &'a T,
 }
 
 impl Output {

@@ -17,6 +17,8 @@ mod recorder;
 mod secret_file;
 mod token;
 
+pub use http::api_description;
+
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
 use http::{Certificate, CookieScope, CookieSigner, ShownData, TlsListener};

@@ -38,6 +38,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ),
         ("ctl", &["schema", "catalog", "planning", "etcd-session", "archive", "solo-etcd"]),
         ("hiera-bridge", &["schema", "catalog"]),
+        ("answer-schemas", &["planning", "archive", "observer"]),
         (
             "tests",
             &["schema", "catalog", "planning", "etcd-session", "archive", "simulator", "solo-etcd", "ctl"],
@@ -70,6 +71,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
                 "comfy-table",
                 "jiff",
                 "regex-lite",
+                "schemars",
                 "serde",
                 "serde_json",
                 "toml",

@@ -1,5 +1,6 @@
 //! The health of services and the results of their checks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -52,7 +53,9 @@ impl fmt::Display for Health {
 }
 
 /// How much of a service is required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// The host is configured to have the service, so its address is known.
@@ -83,7 +86,7 @@ impl std::str::FromStr for Level {
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
     /// The check succeeded.

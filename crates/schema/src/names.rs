@@ -7,6 +7,7 @@
 //! Host names follow the DNS label rules of RFC 1123, section 2.1. A tag can be any printable text.
 //! All other names share one character set.
 
+use schemars::JsonSchema;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -115,7 +116,8 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
         /// Cloning is cheap: clones share the text.
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
+        #[schemars(with = "String", description = "")]
         pub struct $type(Arc<str>);
 
         impl $type {

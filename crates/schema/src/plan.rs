@@ -9,11 +9,12 @@ use crate::order::InstructionOrder;
 use crate::steps::StepPhase;
 use crate::time::{BootMillis, Span};
 use crate::why_not::WhyNot;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The phase of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// No attempt is under way. A settled host stays in this phase while it validates itself.

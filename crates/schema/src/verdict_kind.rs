@@ -1,10 +1,11 @@
 //! The kinds of verdicts: where a host stands, in one word.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// The kinds of verdicts, of a host about itself and of a reader about a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VerdictKind {
     /// The target is installed and works.

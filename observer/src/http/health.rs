@@ -11,11 +11,12 @@ use axum::response::{IntoResponse, Response};
 use http_server::ErrorResponse;
 use planning::incidents::{Incident, OpenIncident};
 use planning::text::{rfc3339, rough};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
 /// Whether what is shown can be trusted to be the present.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Freshness {
     /// Nothing was read yet.
@@ -27,10 +28,11 @@ pub(super) enum Freshness {
 }
 
 /// How fresh what is shown is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct HealthView {
     pub(super) state: Freshness,
     /// The time in seconds for which changes of the store may be missing.
+    #[schemars(range(min = 0))]
     pub(super) age_seconds: Option<f64>,
     /// The revision of the store that is shown.
     pub(super) revision: Option<i64>,
@@ -95,16 +97,16 @@ pub(super) fn health_of(fleet: &SharedFleet, moment: Moment) -> HealthView {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct IncidentsView {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct IncidentsView {
     /// Those that somebody has to look at first come first.
     incidents: Vec<IncidentView>,
     /// The revision of the store at which they were found.
     revision: i64,
 }
 
-#[derive(Debug, Serialize)]
-struct IncidentView {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct IncidentView {
     /// Since when its condition holds (RFC 3339).
     since: Option<String>,
     /// Whether it opens and closes again and again.

@@ -5,39 +5,42 @@
 
 mod access;
 mod cookie;
+mod description;
 mod fleet;
 mod health;
+mod metrics;
 mod openapi;
 mod pages;
 mod parameters;
 mod past;
 mod past_moments;
 mod public_path;
+mod routes;
 mod session;
 mod shared;
 mod stream;
 mod tls;
 
 pub(crate) use cookie::{CookieScope, CookieSigner};
+pub use description::api_description;
 pub(crate) use tls::{Certificate, TlsListener};
 
 use crate::observed::SharedFleet;
 use crate::recorded::Recorded;
 use crate::token::Accepted;
-use access::{Access, SESSION_PATH, add_headers, require_access};
+use access::{Access, add_headers, require_access};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::MethodRouter;
 use etcd_session::random_token;
-use http_server::{AnswerCache, Limits, MetricsFormat, OwnNames, Source, require_own_name};
+use http_server::{AnswerCache, Limits, OwnNames, Source, require_own_name};
 use past::show_past;
 use past_moments::PastMoments;
 use planning::settings::PublicUrl;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use routes::routes;
 use shared::Shared;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -54,29 +57,6 @@ const BODY_MAX_BYTES: usize = 1024;
 /// The refusal of a request by a name that is not the server's.
 const FOREIGN_NAME: &str =
     "the Host header must be a local address, localhost, one of http.names, or that of http.public_url\n";
-
-/// Every route and its handler. `openapi.json` describes them.
-fn routes() -> [(&'static str, MethodRouter<Shared>); 17] {
-    [
-        ("/metrics", get(metrics)),
-        ("/v1/events", get(fleet::events)),
-        ("/v1/failures", get(fleet::failures)),
-        ("/v1/health", get(health::health)),
-        ("/v1/hosts", get(fleet::hosts)),
-        ("/v1/hosts/{host}", get(fleet::host)),
-        ("/v1/incidents", get(health::incidents)),
-        ("/v1/openapi.json", get(openapi::description)),
-        ("/v1/rollout", get(fleet::rollout)),
-        ("/v1/schema/{name}", get(openapi::schema)),
-        ("/v1/services", get(fleet::services)),
-        ("/v1/services/{service}", get(fleet::service)),
-        (SESSION_PATH, post(session::open)),
-        ("/v1/status", get(fleet::status)),
-        ("/v1/stream", get(stream::stream)),
-        ("/v1/unaccounted", get(fleet::unaccounted)),
-        ("/v1/waits", get(fleet::waits)),
-    ]
-}
 
 /// Where the server is.
 pub(crate) struct OwnPlace {
@@ -135,9 +115,11 @@ fn router(
         has_past: moments.exist(),
         past: None,
     };
-    let add = |router: Router<Shared>, (path, handler)| router.route(path, handler);
+    let add =
+        |router: Router<Shared>, (path, handler): (&str, MethodRouter<Shared>)| router.route(path, handler);
     let router = routes()
         .into_iter()
+        .map(|route| (route.path, route.handler))
         .chain(pages::routes())
         .fold(Router::new(), add)
         .fallback(|| async {
@@ -150,22 +132,6 @@ fn router(
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
         .with_state(shared);
     public_path::below(&path, router)
-}
-
-/// Shows all metrics in the format that the client accepts.
-async fn metrics(shared: Shared, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let format = MetricsFormat::accepted(accept);
-    let encoding = tokio::task::spawn_blocking(move || {
-        let mut text = String::new();
-        encode(&mut text, &shared.shown_metrics).map(|()| text)
-    });
-    match encoding.await {
-        Ok(Ok(text)) => {
-            ([(header::CONTENT_TYPE, format.content_type())], format.of_open_metrics(text)).into_response()
-        }
-        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::past_moments::AskedPast;
 use crate::clock::now;
 use crate::observed::{Moment, Observed, SharedFleet};
-use archive::recording::PastView;
+use archive::recording::AboutPast;
 use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -44,13 +44,6 @@ impl FromRequestParts<Shared> for Shared {
     async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, Infallible> {
         Ok(parts.extensions.get::<AskedPast>().map_or_else(|| state.clone(), |wanted| state.at(wanted)))
     }
-}
-
-/// An answer about the past, as the command gives it.
-#[derive(Serialize)]
-struct AboutPast<'a, T> {
-    past: &'a PastView,
-    answer: T,
 }
 
 /// What a view is made of.
@@ -106,7 +99,7 @@ impl Shared {
         let json = move |seen: Seen<'_>| {
             let answer = view(seen)?;
             let json = match &past {
-                Some(wanted) => serde_json::to_vec(&AboutPast { past: &wanted.past.view, answer }),
+                Some(wanted) => serde_json::to_vec(&AboutPast { past: &wanted.past.view, answer: &answer }),
                 None => serde_json::to_vec(&answer),
             };
             json.map_err(|error| error.to_string())

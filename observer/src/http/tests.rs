@@ -1,7 +1,7 @@
 //! The routes, and the document that describes them.
 
 use super::openapi::{DESCRIPTION, SCHEMAS};
-use super::routes;
+use super::routes::routes;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn the_description_has_exactly_the_routes() {
     let description = description();
     let described: BTreeSet<&str> =
         description["paths"].as_object().expect("paths").keys().map(String::as_str).collect();
-    assert_eq!(described, routes().iter().map(|(path, _)| *path).collect());
+    assert_eq!(described, routes().iter().map(|route| route.path).collect());
     let text = include_str!("../../../docs/observer.md");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `/")?.split('`').next());
     let documented: BTreeSet<String> = rows.map(|path| format!("/{path}")).collect();

@@ -56,5 +56,5 @@ pub use name::{Branch, ListedSegment, SegmentName, object_name};
 pub use past::{Past, Recording, Source, load};
 pub use place::{RecordingPlace, list_objects};
 pub use segment::Segment;
-pub use view::PastView;
+pub use view::{AboutPast, PastView};
 pub use writer::{Concealer, SEGMENT_MAX_BYTES, SegmentWriter};

@@ -3,10 +3,22 @@
 use super::at::time_text;
 use super::past::Past;
 use schema::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 
+/// An answer about the past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(bound = "")]
+pub struct AboutPast<'a, T> {
+    /// The moment that it is about.
+    pub past: &'a PastView,
+    /// The answer that the question has about the present too.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub answer: &'a T,
+}
+
 /// The moment that an answer is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PastView {
     /// The moment, as `lineage/epoch/branch/revision`.
     pub moment: String,

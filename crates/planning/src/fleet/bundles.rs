@@ -5,12 +5,14 @@ use super::state::Fleet;
 use crate::text::cut_to;
 use schema::names::{Fingerprint, HostName};
 use schema::records::BundleLink;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A bundle, and the host that uploaded it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "UploadedBundleJson<'_>")]
 pub struct UploadedBundle {
     /// The host.
     pub host: HostName,
@@ -18,16 +20,19 @@ pub struct UploadedBundle {
     pub link: BundleLink,
 }
 
+/// The names of [`UploadedBundle`] in JSON.
+#[derive(Serialize, JsonSchema)]
+struct UploadedBundleJson<'a> {
+    bundle: &'a str,
+    bundle_host: &'a HostName,
+    fingerprint: &'a Fingerprint,
+}
+
 impl Serialize for UploadedBundle {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Row<'a> {
-            bundle: &'a str,
-            bundle_host: &'a HostName,
-            fingerprint: &'a Fingerprint,
-        }
         let Self { host, link } = self;
-        Row { bundle: &link.url, bundle_host: host, fingerprint: &link.fingerprint }.serialize(serializer)
+        UploadedBundleJson { bundle: &link.url, bundle_host: host, fingerprint: &link.fingerprint }
+            .serialize(serializer)
     }
 }
 
@@ -47,7 +52,7 @@ impl UploadedBundle {
 }
 
 /// The bundle of a cause as fields of JSON, which are null if there is none.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct BundleFields<'a> {
     bundle: Option<&'a str>,
     bundle_host: Option<&'a HostName>,

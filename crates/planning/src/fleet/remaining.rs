@@ -5,10 +5,11 @@ use schema::health::Level;
 use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName};
 use schema::snapshot::KeySnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What remains of a service without the instance on one host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Remaining {
     /// The name of the service.
     pub service: ServiceName,

@@ -9,11 +9,12 @@ use schema::keys::StatusState;
 use schema::names::{HostName, ServiceName, StatusType};
 use schema::plan::Phase;
 use schema::records::{FailingCheck, UnpublishedService};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// A service or a host check that is critical or in warning.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct FailedService {
     /// The name of the host.
     pub host: HostName,

@@ -6,6 +6,7 @@ use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
 use schema::verdict::{HostFailure, VerdictKind, on_its_way};
 use schema::why_not::WhyNot;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -79,7 +80,7 @@ pub enum FleetVerdict {
 }
 
 /// The state of the whole fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FleetState {
     /// Every host runs the target.
@@ -110,7 +111,7 @@ impl fmt::Display for FleetState {
 }
 
 /// Why a host is unaccounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unaccounted {
     /// The host is present, but has not reported about the newest instruction.

@@ -2,12 +2,13 @@
 
 use schema::digest::Digest;
 use schema::names::HostName;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What identifies an incident: a hash of the lineage of the store, the rollout, the kind and the cause. So it is equal
 /// in every observer of a fleet.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct IncidentId(String);
 
@@ -27,7 +28,7 @@ impl fmt::Display for IncidentId {
 }
 
 /// How soon somebody has to look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Nobody has to, but people may want to know.
@@ -53,7 +54,7 @@ impl Severity {
 }
 
 /// The kind of an incident.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IncidentKind {
     /// The observer cannot read the store, so that nothing else is known.
@@ -136,9 +137,9 @@ impl IncidentKind {
 }
 
 /// What people have to be told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Incident {
-    /// What identifies it.
+    /// What identifies it, equal in every observer of the fleet.
     pub incident_id: IncidentId,
     /// Its kind.
     pub kind: IncidentKind,

@@ -6,11 +6,12 @@ use schema::instruction::Instruction;
 use schema::keys::{self, Key, Prefix};
 use schema::order::InstructionOrder;
 use schema::snapshot::KeySnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// The rollouts that the store remembers, the newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RolloutHistory {
     /// The rollouts.
     pub rollouts: Vec<PastRollout>,
@@ -45,7 +46,7 @@ impl fmt::Display for RolloutHistory {
 }
 
 /// What became of a rollout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PastOutcome {
     /// Every host is through with it.
@@ -76,7 +77,7 @@ impl fmt::Display for PastOutcome {
 }
 
 /// One rollout of the history.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PastRollout {
     /// What identifies it.
     pub rollout_id: String,

@@ -16,6 +16,7 @@ use schema::records::{Closing, FailedHost, ResolvedLimit, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use schema::why_not::WhyNot;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// The rollout of the desired version, and its record.
@@ -73,7 +74,7 @@ impl PresentRollout {
 }
 
 /// How far the rollout of the desired version is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RolloutStatus {
     /// The version.
     pub version: Version,
@@ -87,6 +88,7 @@ pub struct RolloutStatus {
     pub reason: Option<String>,
     /// When (RFC 3339).
     #[serde(serialize_with = "as_time")]
+    #[schemars(with = "Option<String>")]
     pub at: EpochSeconds,
     /// The version to which the fleet would go back.
     pub good_version: Option<Version>,
@@ -99,6 +101,7 @@ pub struct RolloutStatus {
     /// Its stages.
     pub stages: Vec<StageSummary>,
     /// How many hosts may be unavailable at the same time.
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     pub limits: Vec<ResolvedLimit>,
     /// Number of hosts that may fail before it is halted.
     pub failure_budget: Option<u32>,
@@ -106,6 +109,7 @@ pub struct RolloutStatus {
     pub failure_count: usize,
     /// All hosts that failed.
     #[serde(serialize_with = "as_failed_hosts")]
+    #[schemars(with = "Vec<FailedHostView<'_>>")]
     pub failed: Vec<(HostName, Option<FailedHost>)>,
     /// The hosts for which it waits.
     pub waits_for: Vec<HostName>,
@@ -121,7 +125,7 @@ pub struct RolloutStatus {
 }
 
 /// Whether a rollout goes on, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutWord {
     /// It has ended.

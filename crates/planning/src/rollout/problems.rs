@@ -8,10 +8,12 @@ use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 /// The failures of a rollout, and whether they halted it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "RolloutFailuresJson<'_>")]
 pub struct RolloutFailures {
     /// The order of the instruction.
     pub order: InstructionOrder,
@@ -66,7 +68,7 @@ impl RolloutFailures {
 }
 
 /// A host that failed in a rollout, and how, as far as its failure can be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailedHostView<'a> {
     /// The name of the host.
     pub host: &'a HostName,
@@ -93,22 +95,24 @@ impl<'a> From<&'a (HostName, Option<FailedHost>)> for FailedHostView<'a> {
     }
 }
 
+/// The names of [`RolloutFailures`] in JSON.
+#[derive(Serialize, JsonSchema)]
+struct RolloutFailuresJson<'a> {
+    halted: bool,
+    why: Option<&'a str>,
+    failure_budget: Option<u32>,
+    ended: bool,
+    good_version: Option<&'a Version>,
+    rollback: bool,
+    by: Option<&'a str>,
+    reason: Option<&'a str>,
+    failed: Vec<FailedHostView<'a>>,
+}
+
 impl Serialize for RolloutFailures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Json<'a> {
-            halted: bool,
-            why: Option<&'a str>,
-            failure_budget: Option<u32>,
-            ended: bool,
-            good_version: Option<&'a Version>,
-            rollback: bool,
-            by: Option<&'a str>,
-            reason: Option<&'a str>,
-            failed: Vec<FailedHostView<'a>>,
-        }
         let record = self.record.as_ref();
-        let json = Json {
+        let json = RolloutFailuresJson {
             halted: self.halt.is_some(),
             why: self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| halt.why.as_str())),
             failure_budget: self.budget(),

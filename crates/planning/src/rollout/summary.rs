@@ -13,11 +13,12 @@ use schema::order::InstructionOrder;
 use schema::records::RolloutRecord;
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// How far the hosts of a stage are.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct StageSummary {
     /// The name of the stage.
     pub name: String,
@@ -25,6 +26,7 @@ pub struct StageSummary {
     pub state: StageState,
     /// When its soak ends; `None` if none runs.
     #[serde(serialize_with = "as_rfc3339")]
+    #[schemars(with = "Option<String>")]
     pub soak_ends_at: Option<EpochSeconds>,
     /// Number of its hosts.
     pub host_count: usize,
@@ -43,7 +45,7 @@ pub struct StageSummary {
 }
 
 /// Whether the hosts of a stage may start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StageState {
     /// They may not: an earlier stage comes first.
@@ -56,7 +58,7 @@ pub enum StageState {
 }
 
 /// How far a rollout is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RolloutSummary {
     /// The stages, in order.
     pub stages: Vec<StageSummary>,

@@ -6,10 +6,11 @@ use crate::entry::Entry;
 use crate::names::Version;
 use crate::records::Cause;
 use crate::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How a host failed in a rollout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// An attempt failed.

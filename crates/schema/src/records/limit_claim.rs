@@ -5,6 +5,7 @@ use crate::limit::{Limit, Place};
 use crate::names::{HostName, Token};
 use crate::order::InstructionOrder;
 use crate::time::{EpochSeconds, Span};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,7 +23,8 @@ pub(super) fn is_usual_lost_after(span: &Span) -> bool {
 }
 
 /// What a host holds its claims for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(with = "String")]
 pub enum Purpose {
     /// An update of the host.
     Update,

@@ -2,6 +2,7 @@
 
 use crate::names::ServiceName;
 use crate::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ pub struct MaintenanceEntry {
 }
 
 /// The kind of a mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MaintenanceMode {
     /// The instance counts as critical.

@@ -12,6 +12,7 @@ use crate::records::wait::Wait;
 use crate::steps::StepPhase;
 use crate::time::{EpochSeconds, Span};
 use crate::verdict::HostVerdict;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub struct ReportedStore {
 }
 
 /// The instruction that a host decided on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportedTarget {
     /// Version that the instruction names.
     pub version: Version,

@@ -8,12 +8,13 @@ use crate::fleet::views::hosts::since;
 use crate::text::rfc3339;
 use schema::names::{HostName, Role};
 use schema::verdict::VerdictKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The verdict of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostVerdictView {
     /// The name of the host.
     pub host: HostName,
@@ -44,7 +45,7 @@ impl HostVerdictView {
 }
 
 /// Hosts of one role that have the same verdict for the same reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Cause {
     /// The verdict in one word.
     pub verdict: VerdictKind,

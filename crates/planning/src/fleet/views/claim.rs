@@ -8,12 +8,14 @@ use schema::records::{HeldClaim, LimitClaim, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::operator;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// A claim of a limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "ClaimJson<'_>")]
 pub struct ClaimView {
     /// The limit.
     pub limit: Limit,
@@ -121,23 +123,25 @@ impl ClaimView {
     }
 }
 
+/// The names of [`ClaimView`] in JSON.
+#[derive(Serialize, JsonSchema)]
+struct ClaimJson<'a> {
+    limit: String,
+    number: u32,
+    host: Option<&'a HostName>,
+    live: Option<bool>,
+    vanished_at: Option<&'a str>,
+    lost: bool,
+    stale: bool,
+    since: Option<String>,
+    rollout_id: Option<String>,
+    r#for: Option<&'a BTreeSet<Purpose>>,
+}
+
 impl Serialize for ClaimView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Json<'a> {
-            limit: String,
-            number: u32,
-            host: Option<&'a HostName>,
-            live: Option<bool>,
-            vanished_at: Option<&'a str>,
-            lost: bool,
-            stale: bool,
-            since: Option<String>,
-            rollout_id: Option<String>,
-            r#for: Option<&'a BTreeSet<Purpose>>,
-        }
         let claim = self.claim.as_ref();
-        let json = Json {
+        let json = ClaimJson {
             limit: self.limit.path(),
             number: self.number,
             host: claim.map(|claim| &claim.host),
@@ -170,10 +174,11 @@ impl fmt::Display for ClaimView {
 }
 
 /// A claim that a host holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HeldClaimView {
     /// The limit.
     #[serde(serialize_with = "limit_path")]
+    #[schemars(with = "String")]
     pub limit: Limit,
     /// Its number in the limit.
     pub number: u32,

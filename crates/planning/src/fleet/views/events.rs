@@ -10,11 +10,12 @@ use schema::names::HostName;
 use schema::records::Trigger;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// What happened, in the order of the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EventsView {
     /// What happened.
     pub events: Vec<PastEvent>,

@@ -4,6 +4,7 @@ use super::found_failure::FoundFailure;
 use crate::fleet::bundles::{BundleFields, UploadedBundle};
 use crate::text::{Text, clean};
 use schema::names::{Fingerprint, HostName};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAMED_MAX: usize = 2;
 
 /// Hosts that fail in the same way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailureGroup {
     /// What is equal for all of them; `None` if their agents did not see any output. Then the check and the reason
     /// are equal.
@@ -29,6 +30,7 @@ pub struct FailureGroup {
     pub hosts: Vec<HostName>,
     /// The newest bundle of this cause; `None` if no host uploaded one.
     #[serde(flatten, serialize_with = "as_fields")]
+    #[schemars(with = "BundleFields<'_>")]
     pub bundle: Option<UploadedBundle>,
 }
 
@@ -37,7 +39,7 @@ fn as_fields<S: Serializer>(bundle: &Option<UploadedBundle>, serializer: S) -> R
 }
 
 /// Failed results in groups, the largest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailureGroups(Vec<FailureGroup>);
 
 impl FailureGroups {

@@ -7,6 +7,7 @@ use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The types of results that every host can have.
@@ -15,7 +16,7 @@ pub fn known_types() -> [StatusType; 3] {
 }
 
 /// Everything that failed, by host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailuresView {
     /// What failed.
     pub failures: Vec<FoundFailure>,

@@ -5,6 +5,7 @@ use crate::fleet::services::FailedService;
 use crate::text::rfc3339;
 use schema::names::{Fingerprint, HostName, StatusType, Version};
 use schema::records::StatusRecord;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -33,7 +34,8 @@ impl fmt::Display for FailedCheck {
 }
 
 /// A host and a check that it fails, with the result if the host reported one that can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "FoundFailureJson<'_>")]
 pub struct FoundFailure {
     /// The host.
     pub host: HostName,
@@ -71,25 +73,27 @@ impl From<FailedService> for FoundFailure {
     }
 }
 
+/// The names of [`FoundFailure`] in JSON.
+#[derive(Serialize, JsonSchema)]
+struct FoundFailureJson<'a> {
+    host: &'a HostName,
+    check: String,
+    at: Option<String>,
+    version: Option<&'a Version>,
+    exit_code: Option<i64>,
+    reason: Option<&'a str>,
+    fingerprint: Option<&'a Fingerprint>,
+    cause: Option<&'a str>,
+    #[serde(flatten)]
+    bundle: BundleFields<'a>,
+}
+
 impl Serialize for FoundFailure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Row<'a> {
-            host: &'a HostName,
-            check: String,
-            at: Option<String>,
-            version: Option<&'a Version>,
-            exit_code: Option<i64>,
-            reason: Option<&'a str>,
-            fingerprint: Option<&'a Fingerprint>,
-            cause: Option<&'a str>,
-            #[serde(flatten)]
-            bundle: BundleFields<'a>,
-        }
         let Self { host, check, record, line, bundle } = self;
         let record = record.as_ref();
         let cause = record.and_then(|record| record.cause.as_ref());
-        let row = Row {
+        let row = FoundFailureJson {
             host,
             check: check.to_string(),
             at: record.and_then(|record| rfc3339(record.at)),

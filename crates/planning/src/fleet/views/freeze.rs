@@ -3,27 +3,31 @@
 use crate::text::rfc3339;
 use schema::frozen::FrozenBy;
 use schema::names::Token;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// A freeze that stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "FreezeJson<'_>")]
 pub struct FreezeView(pub FrozenBy);
+
+/// The names of [`FreezeView`] in JSON.
+#[derive(Serialize, JsonSchema)]
+struct FreezeJson<'a> {
+    scope: String,
+    id: Option<&'a Token>,
+    by: Option<&'a str>,
+    reason: Option<&'a str>,
+    since: Option<String>,
+    until: Option<String>,
+}
 
 impl Serialize for FreezeView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Json<'a> {
-            scope: String,
-            id: Option<&'a Token>,
-            by: Option<&'a str>,
-            reason: Option<&'a str>,
-            since: Option<String>,
-            until: Option<String>,
-        }
         let FrozenBy { scope, token, freeze } = &self.0;
         let freeze = freeze.as_ref();
-        let json = Json {
+        let json = FreezeJson {
             scope: scope.path(),
             id: token.as_ref(),
             by: freeze.map(|freeze| freeze.by.as_str()),

@@ -19,11 +19,12 @@ use schema::plan::{Phase, Reason};
 use schema::records::{Report, ReportedTarget, Wait};
 use schema::time::EpochSeconds;
 use schema::verdict::VerdictKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One host.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HostView {
     /// The name of the host.
     pub host: HostName,
@@ -64,6 +65,7 @@ pub struct HostView {
     pub activity: Option<String>,
     /// When its next attempt begins (RFC 3339), if that is known.
     #[serde(serialize_with = "as_rfc3339")]
+    #[schemars(with = "Option<String>")]
     pub next_attempt_at: Option<EpochSeconds>,
     /// The step that has run for some time.
     pub running_step: Option<RunningStepView>,
@@ -73,6 +75,7 @@ pub struct HostView {
     pub results: Vec<ResultView>,
     /// When the host reported last (RFC 3339).
     #[serde(serialize_with = "as_rfc3339")]
+    #[schemars(with = "Option<String>")]
     pub reported_at: Option<EpochSeconds>,
     /// The machine of the host, as it reports it.
     pub machine: Option<MachineView>,
@@ -99,7 +102,7 @@ pub struct HostView {
 }
 
 /// An action that a host is going to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PlannedAction {
     /// The action.
     pub action: String,
@@ -108,19 +111,20 @@ pub struct PlannedAction {
 }
 
 /// Why a host waits for a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostWaits {
     /// The hosts from this one to the root cause, each with what it waits for.
     pub chain: Vec<Link>,
     /// The root cause.
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     pub root: Root,
     /// Number of hosts that wait because of the same root cause.
     pub host_count: usize,
 }
 
 /// A host that waits for a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Link {
     /// The name of the host.
     pub host: HostName,

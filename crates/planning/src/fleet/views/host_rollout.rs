@@ -14,6 +14,7 @@ use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::verdict::{HostVerdict, VerdictKind};
 use schema::why_not::{LimitDetail, WhyNot};
 use schema::writes::claims::FoundClaims;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -21,12 +22,13 @@ use std::collections::BTreeSet;
 pub const HOLDERS_SHOWN: usize = 10;
 
 /// What the limits of the rollout mean for a host.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct HostRollout {
     /// Why the host cannot start now; `None` if it can, or has nothing to start.
     pub held_back_by: Option<String>,
     /// When that is expected to end, if it ends by itself.
     #[serde(serialize_with = "as_rfc3339")]
+    #[schemars(with = "Option<String>")]
     pub held_until: Option<EpochSeconds>,
     /// The claims of other hosts that keep it waiting.
     pub held_by: Vec<ClaimView>,

@@ -6,11 +6,12 @@ use crate::text::{Text, rfc3339};
 use schema::names::{HostName, Role, Version, quoted};
 use schema::records::RosterEntry;
 use schema::verdict::VerdictKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The hosts of the fleet, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostsView {
     /// The hosts.
     pub hosts: Vec<ListedHost>,
@@ -19,7 +20,7 @@ pub struct HostsView {
 }
 
 /// A host of the fleet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ListedHost {
     /// The name of the host.
     pub host: HostName,

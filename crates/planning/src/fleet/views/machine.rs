@@ -3,11 +3,12 @@
 use crate::text::as_rfc3339;
 use schema::records::MachineInfo;
 use schema::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// Facts about the machine of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MachineView {
     /// Name of the operating system and its version.
     pub operating_system: String,
@@ -22,12 +23,13 @@ pub struct MachineView {
 }
 
 /// A certificate of the connection to the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CertificateView {
     /// Path of the file.
     pub file: String,
     /// When its validity ends (RFC 3339).
     #[serde(serialize_with = "as_rfc3339")]
+    #[schemars(with = "Option<String>")]
     pub valid_until: Option<EpochSeconds>,
 }
 

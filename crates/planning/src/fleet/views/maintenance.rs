@@ -5,10 +5,11 @@ use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A host, or a service on it, that an operator took out of use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MaintenanceView {
     /// The name of the host.
     pub host: HostName,

@@ -3,10 +3,11 @@
 use schema::names::StepName;
 use schema::steps::StepPhase;
 use schema::verdict::{Failure, HostVerdict, VerdictKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The verdict of a host about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OwnVerdict {
     /// The verdict in one word.
     pub verdict: VerdictKind,
@@ -17,7 +18,7 @@ pub struct OwnVerdict {
 }
 
 /// A step that failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailureView {
     /// The phase that failed.
     pub phase: StepPhase,

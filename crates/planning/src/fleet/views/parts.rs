@@ -5,10 +5,11 @@ use crate::text::rfc3339;
 use schema::keys::StatusState;
 use schema::names::{ServiceName, StatusType, Version};
 use schema::records::{StatusRecord, UnpublishedService};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The desired version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DesiredVersion {
     /// The version.
     pub version: Version,
@@ -34,7 +35,7 @@ impl std::fmt::Display for DesiredVersion {
 }
 
 /// A service that its host defines and does not publish.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unpublished {
     /// The name of the service.
     pub service: ServiceName,
@@ -50,7 +51,7 @@ impl From<&UnpublishedService> for Unpublished {
 }
 
 /// A result of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ResultView {
     /// The type of the result.
     #[serde(rename = "type")]

@@ -11,10 +11,11 @@ use schema::order::InstructionOrder;
 use schema::records::{Event, Trigger};
 use schema::snapshot::Entry;
 use schema::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// An act, or a change without an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PastEvent {
     /// When (RFC 3339), by the clock of the machine that ran the command; `None` if no one said.
     pub at: Option<String>,
@@ -47,7 +48,7 @@ pub struct PastEvent {
 }
 
 /// What a host did, or what changed about it or its services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HostChange {
     /// Its verdict about itself.

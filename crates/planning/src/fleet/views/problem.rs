@@ -4,11 +4,12 @@ use crate::fleet::facts::HostFacts;
 use crate::fleet::state::Fleet;
 use schema::names::HostName;
 use schema::records::ProblemFile;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// What a problem is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
     /// Another machine runs an agent with the same host name.
@@ -33,7 +34,7 @@ impl fmt::Display for ProblemKind {
 }
 
 /// What is wrong on a host and does not show in its verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Problem {
     /// What it is about.
     pub kind: ProblemKind,
@@ -62,7 +63,7 @@ impl Problem {
 }
 
 /// A problem of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ProblemOn {
     /// The name of the host.
     pub host: HostName,

@@ -3,13 +3,14 @@
 use crate::fleet::waits::{Root, WaitGraph};
 use crate::text::Text;
 use schema::names::HostName;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// The root causes for which hosts wait, those with the most hosts first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RootsView {
     /// The root causes.
     pub waiting: Vec<WaitingFor>,
@@ -18,10 +19,11 @@ pub struct RootsView {
 }
 
 /// A root cause, and the hosts that wait because of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WaitingFor {
     /// The root cause.
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     pub root: Root,
     /// The hosts.
     pub hosts: BTreeSet<HostName>,

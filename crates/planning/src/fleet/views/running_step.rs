@@ -5,10 +5,11 @@ use schema::names::StepName;
 use schema::records::LongStep;
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A step that has run for some time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunningStepView {
     /// The phase of the step.
     pub phase: StepPhase,
@@ -16,6 +17,7 @@ pub struct RunningStepView {
     pub step: StepName,
     /// When it began (RFC 3339), by the clock of the host.
     #[serde(serialize_with = "as_rfc3339")]
+    #[schemars(with = "Option<String>")]
     pub since: Option<EpochSeconds>,
     /// Its time limit in seconds.
     pub limit_seconds: u64,

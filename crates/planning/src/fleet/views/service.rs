@@ -7,13 +7,14 @@ use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName, Tag};
 use schema::records::{FailingCheck, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
 /// All services, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServicesView {
     /// The services.
     pub services: Vec<ServiceCounts>,
@@ -22,7 +23,7 @@ pub struct ServicesView {
 }
 
 /// How many instances a service has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServiceCounts {
     /// The name of the service.
     pub service: ServiceName,
@@ -63,7 +64,7 @@ impl fmt::Display for ServicesView {
 }
 
 /// One service with its instances, by host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ServiceView {
     /// The name of the service.
     pub service: ServiceName,
@@ -76,7 +77,7 @@ pub struct ServiceView {
 }
 
 /// A check of a host that does not pass, as its last report has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CheckView {
     /// The name of the host.
     pub host: HostName,
@@ -89,7 +90,7 @@ pub struct CheckView {
 }
 
 /// An instance of a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct InstanceView {
     /// The name of the host.
     pub host: HostName,

@@ -18,6 +18,7 @@ use schema::names::{HostName, ServiceName, Version};
 use schema::snapshot::KeySnapshot;
 use schema::time::EpochSeconds;
 use schema::verdict::VerdictKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -40,7 +41,7 @@ pub struct StatusParts {
 }
 
 /// The state of the fleet.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct StatusView {
     /// The state in one word.
     pub fleet: FleetState,
@@ -92,7 +93,7 @@ pub struct StatusView {
 }
 
 /// How many hosts are listed under a version.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VersionCount {
     /// The version.
     pub version: Version,
@@ -101,7 +102,7 @@ pub struct VersionCount {
 }
 
 /// Why a host is unaccounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnaccountedName {
     /// The name of the host.
     pub host: HostName,
@@ -110,7 +111,7 @@ pub struct UnaccountedName {
 }
 
 /// A listing that its host does not confirm.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnconfirmedListing {
     /// The name of the host.
     pub host: HostName,
@@ -119,7 +120,7 @@ pub struct UnconfirmedListing {
 }
 
 /// The present rollout.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StatusRollout {
     /// Its failures.
     #[serde(flatten)]
@@ -132,7 +133,7 @@ pub struct StatusRollout {
 }
 
 /// A service that its host defines and does not publish.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnpublishedOn {
     /// The name of the host.
     pub host: HostName,
@@ -142,7 +143,7 @@ pub struct UnpublishedOn {
 }
 
 /// A service of which many instances stopped reporting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SilentService {
     /// The name of the service.
     pub service: ServiceName,

@@ -5,10 +5,11 @@ use crate::fleet::state::Fleet;
 use crate::fleet::verdict::Unaccounted;
 use crate::text::{Text, rfc3339};
 use schema::names::HostName;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The unaccounted hosts, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnaccountedView {
     /// The hosts.
     pub unaccounted: Vec<UnaccountedHost>,
@@ -17,7 +18,7 @@ pub struct UnaccountedView {
 }
 
 /// An unaccounted host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnaccountedHost {
     /// The name of the host.
     pub host: HostName,
