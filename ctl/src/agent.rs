@@ -1,6 +1,7 @@
 //! Client of the agent on this host, over the agent's Unix socket.
 
 use schema::names::{CheckId, Token};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -103,7 +104,7 @@ pub(crate) fn claim_for_command(socket: &Path, run: &Token, takes: bool) -> io::
 }
 
 /// A run of a step, as the agent shows it.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct Run {
     /// The id of the run.
     pub(crate) run: String,
@@ -124,7 +125,7 @@ pub(crate) struct Run {
 }
 
 /// A run, and its output from a line on.
-#[derive(Debug, Clone, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct RunOutput {
     #[serde(flatten)]
     pub(crate) run: Run,
@@ -134,15 +135,17 @@ pub(crate) struct RunOutput {
     pub(crate) log: Vec<String>,
 }
 
+/// The runs that the agent of this host keeps.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+pub(crate) struct Runs {
+    pub(crate) runs: Vec<Run>,
+}
+
 /// Lists the runs that the agent keeps, the newest first; `None` if no agent listens.
 ///
 /// # Errors
 /// The socket cannot be used, the agent does not answer in time, or its answer is not understood.
 pub(crate) fn runs(socket: &Path) -> io::Result<Option<Vec<Run>>> {
-    #[derive(Deserialize)]
-    struct Runs {
-        runs: Vec<Run>,
-    }
     let runs = read::<Runs>(socket, "/v1/runs", AGENT_TIMEOUT)?;
     Ok(runs.map(|Runs { runs }| runs))
 }

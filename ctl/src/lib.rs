@@ -19,6 +19,7 @@ mod past;
 mod seen_stores;
 mod settings;
 
+pub use commands::answers::{answers, error_answer};
 pub use commands::verb::{About, Example, Group, Past, Spec};
 pub use exit::Exit;
 

@@ -10,6 +10,7 @@ use etcd_session::StoreError;
 use planning::text::{Text, clean, cut_to};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::tcgetwinsize;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -97,6 +98,14 @@ impl Output {
                 self.raw("\n");
             }
         }
+    }
+
+    /// Adds an answer whose names are sorted in JSON, also those of the views in it.
+    pub(crate) fn sorted_answer<T: Serialize>(&mut self, value: &T, text: impl FnOnce(&mut Self)) {
+        let sorted = serde_json::to_value(value);
+        let sorted =
+            sorted.unwrap_or_else(|e| unreachable!("answers have text keys and finite numbers: {e}"));
+        self.answer(&sorted, text);
     }
 
     /// True if the format is JSON.
@@ -296,12 +305,26 @@ fn usage_message(text: &str) -> String {
     lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
+/// The answer of a verb that cannot answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ErrorAnswer<'a> {
+    error: WhatIsWrong<'a>,
+}
+
+/// Why a verb cannot answer.
+#[derive(Debug, Serialize, JsonSchema)]
+struct WhatIsWrong<'a> {
+    kind: &'a str,
+    message: &'a str,
+    hint: Option<&'a str>,
+    exit_code: u8,
+}
+
 /// Writes an error as JSON in place of the result.
 fn json_error(kind: &str, message: &str, hint: Option<&str>, exit: Exit) {
-    let error =
-        serde_json::json!({ "kind": kind, "message": message, "hint": hint, "exit_code": exit.code() });
+    let error = ErrorAnswer { error: WhatIsWrong { kind, message, hint, exit_code: exit.code() } };
     // The code says it as well if nobody reads this.
-    let _ = writeln!(io::stdout(), "{:#}", serde_json::json!({ "error": error }));
+    let _ = writeln!(io::stdout(), "{:#}", serde_json::to_value(error).unwrap_or_default());
 }
 
 #[cfg(test)]

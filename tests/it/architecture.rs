@@ -38,7 +38,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ),
         ("ctl", &["schema", "catalog", "planning", "etcd-session", "archive", "solo-etcd"]),
         ("hiera-bridge", &["schema", "catalog"]),
-        ("answer-schemas", &["planning", "archive", "observer"]),
+        ("answer-schemas", &["archive", "ctl", "observer"]),
         (
             "tests",
             &["schema", "catalog", "planning", "etcd-session", "archive", "simulator", "solo-etcd", "ctl"],

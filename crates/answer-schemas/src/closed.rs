@@ -21,11 +21,11 @@ impl Names {
     }
 
     /// Returns the schema of an answer as a file of its own.
-    pub(crate) fn closed(&self, title: &str, schema: Value) -> Result<Value, String> {
+    pub(crate) fn closed(&self, title: &str, schema: &Value) -> Result<Value, String> {
         let mut file = Object::new();
         file.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
         file.insert("title".to_owned(), title.into());
-        file.extend(self.answer(&schema)?);
+        file.extend(self.answer(schema)?);
         Ok(Value::Object(file))
     }
 
@@ -61,6 +61,9 @@ impl Names {
         } else if let Some(items) = schema.get("items") {
             add("type", "array".into());
             add("items", Value::Object(self.shape(items)?));
+        } else if let Some(either) = schema["anyOf"].as_array() {
+            let kinds: Vec<Value> = either.iter().map(|schema| schema["type"].clone()).collect();
+            add("type", kinds.into());
         } else {
             add("type", schema["type"].clone());
             if let Some(values) = schema["additionalProperties"].as_object() {
@@ -99,10 +102,14 @@ fn words(schema: &Value) -> Option<Vec<Value>> {
 /// Returns a schema that does not allow null, and whether the given one did.
 fn without_null(schema: &Value) -> (Value, bool) {
     let mut schema = schema.clone();
-    if let Some([value, null]) = schema["anyOf"].as_array().map(Vec::as_slice)
-        && null["type"] == "null"
-    {
-        return (value.clone(), true);
+    if let Some(either) = schema["anyOf"].as_array_mut() {
+        let before = either.len();
+        either.retain(|schema| schema["type"] != "null");
+        let may_be_null = either.len() < before;
+        return match either.as_slice() {
+            [value] => (value.clone(), may_be_null),
+            _ => (schema, may_be_null),
+        };
     }
     let Some([kind, null]) = schema["type"].as_array().map(Vec::as_slice) else { return (schema, false) };
     let may_be_null = null == "null";
@@ -122,7 +129,8 @@ fn agrees(shape: &Object, meaning: &Value) -> Result<(), String> {
         allowed => value == allowed,
     };
     let kind = &shape["type"];
-    if !is_one_of(kind, &meaning["type"]) {
+    let kinds = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
+    if !kinds.iter().all(|kind| is_one_of(kind, &meaning["type"])) {
         return Err(format!("the type is {kind}, and names.json says {}", meaning["type"]));
     }
     let words = shape.get("enum").and_then(Value::as_array);
@@ -144,6 +152,53 @@ fn says(meaning: &Value, key: &str, value: &Value) -> bool {
         _ => {
             known == value
                 || key == "additionalProperties" && known["type"] == value["type"] && known.is_object()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(schema: &Value) -> Result<Value, String> {
+        let names = json!({
+            "host": { "type": "string" },
+            "state": { "type": "string", "enum": ["open", "closed"] },
+            "budget": { "type": ["integer", "string"] },
+        });
+        Names(names.as_object().expect("an object").clone()).closed("x", schema)
+    }
+
+    fn with(name: &str, schema: &Value) -> Value {
+        json!({ "type": "object", "properties": { name: schema }, "required": [name] })
+    }
+
+    #[test]
+    fn a_name_refers_to_its_meaning_and_only_what_the_type_adds_is_written() {
+        let property = |name: &str, schema: &Value| {
+            let closed = check(&with(name, schema)).unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(closed["additionalProperties"], false);
+            closed["properties"][name].clone()
+        };
+        let host = json!({ "$ref": "names.json#/$defs/host" });
+        assert_eq!(property("host", &json!({ "type": "string", "description": "Who." })), host);
+        let or_null = json!({ "anyOf": [host, { "type": "null" }] });
+        assert_eq!(property("host", &json!({ "type": ["string", "null"] })), or_null);
+        let open = json!({ "$ref": "names.json#/$defs/state", "enum": ["open"] });
+        assert_eq!(property("state", &json!({ "oneOf": [{ "const": "open", "type": "string" }] })), open);
+        let number = json!({ "$ref": "names.json#/$defs/budget", "type": "integer" });
+        assert_eq!(property("budget", &json!({ "type": "integer", "format": "uint32" })), number);
+    }
+
+    #[test]
+    fn a_type_that_contradicts_the_meaning_of_a_name_is_refused() {
+        for (name, schema) in [
+            ("unheard", json!({ "type": "string" })),
+            ("host", json!({ "type": "integer" })),
+            ("state", json!({ "enum": ["ajar"], "type": "string" })),
+            ("budget", json!({ "anyOf": [{ "type": "integer" }, { "type": "object" }] })),
+        ] {
+            assert!(check(&with(name, &schema)).is_err(), "{name}");
         }
     }
 }

@@ -7,14 +7,8 @@ mod print;
 
 use archive::recording::AboutPast;
 use closed::Names;
-use planning::fleet::views::{
-    EventsView, FailuresView, HostView, HostsView, RootsView, ServiceView, ServicesView, StatusView,
-    UnaccountedView,
-};
-use planning::rollout::RolloutStatus;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema, json_schema};
-use serde_json::Value;
+use schemars::{JsonSchema, Schema};
 use std::path::{Path, PathBuf};
 
 /// A file that follows from the types.
@@ -35,12 +29,9 @@ pub fn files() -> Result<Vec<File>, String> {
     let directory = repository.join("docs/schema");
     let names = Names::read(&directory.join("names.json"))?;
     let mut files = Vec::new();
-    for Answer { verb, title, schema } in answers() {
-        let closed = names.closed(&title, schema).map_err(|why| format!("{verb}: {why}"))?;
-        files.push(File {
-            path: directory.join(format!("{}.json", verb.replace(' ', "-"))),
-            text: print::text(&closed),
-        });
+    for Answer { name, title, schema } in answers() {
+        let closed = names.closed(&title, schema.as_value()).map_err(|why| format!("{name}: {why}"))?;
+        files.push(File { path: directory.join(format!("{name}.json")), text: print::text(&closed) });
     }
     let description = observer::api_description();
     let path = repository.join("observer/src/http/openapi.json");
@@ -48,55 +39,39 @@ pub fn files() -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-/// What a verb answers.
+/// An answer, and the name of its file.
 struct Answer {
-    verb: &'static str,
+    name: String,
     title: String,
-    schema: Value,
+    schema: Schema,
 }
 
+/// Returns the answers of all verbs, and those that any verb can give.
 fn answers() -> Vec<Answer> {
-    let of = |verb: &'static str, schema: Schema| Answer {
-        verb,
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut generator = settings.with(|settings| settings.inline_subschemas = true).into_generator();
+    let of_verb = |(verb, schema): (&str, Schema)| Answer {
+        name: verb.replace(' ', "-"),
         title: format!("orchestrate {verb} -o json"),
-        schema: schema.into(),
+        schema,
     };
-    let past = Answer {
-        verb: "past",
-        title: "The answer of a verb about the past (--at)".to_owned(),
-        schema: schema::<AboutPast<'_, ()>>().into(),
-    };
-    vec![
-        past,
-        of("events", schema::<EventsView>()),
-        of("get_failures", schema::<FailuresView>()),
-        of("hosts list", schema::<HostsView>()),
-        of("rollout status", schema::<RolloutStatus>()),
-        of("services list", schema::<ServicesView>()),
-        of("services show", schema::<ServiceView>()),
-        of("status", schema::<StatusView>()),
-        of("unaccounted", schema::<UnaccountedView>()),
-        of("why", either([schema::<HostView>(), schema::<RootsView>()])),
-    ]
-}
-
-/// Returns the schema of one of several answers.
-fn either(answers: [Schema; 2]) -> Schema {
-    json_schema!({ "anyOf": answers })
-}
-
-/// Returns the schema of a type as it is printed.
-fn schema<T: JsonSchema>() -> Schema {
-    let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
-        settings.inline_subschemas = true;
-        settings.meta_schema = None;
+    let mut answers: Vec<Answer> = ctl::answers(&mut generator).into_iter().map(of_verb).collect();
+    answers.push(Answer {
+        name: "error".to_owned(),
+        title: "The answer of a verb that cannot answer".to_owned(),
+        schema: ctl::error_answer(&mut generator),
     });
-    settings.into_generator().into_root_schema_for::<T>()
+    answers.push(Answer {
+        name: "past".to_owned(),
+        title: "The answer of a verb about the past (--at)".to_owned(),
+        schema: AboutPast::<()>::json_schema(&mut generator),
+    });
+    answers
 }
 
 #[cfg(test)]
 mod tests {
-    use super::files;
+    use super::*;
     use std::fs;
 
     #[test]
@@ -109,5 +84,17 @@ mod tests {
             .map(|file| file.path.display().to_string())
             .collect();
         assert!(old.is_empty(), "`make schemas` writes these anew:\n{}", old.join("\n"));
+    }
+
+    #[test]
+    fn no_schema_besides_the_names_is_written_by_hand() {
+        let files = files().unwrap_or_else(|why| panic!("{why}"));
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+        let listed = fs::read_dir(&directory).expect("docs/schema");
+        let by_hand: Vec<PathBuf> = listed
+            .map(|entry| directory.join(entry.expect("an entry").file_name()))
+            .filter(|path| files.iter().all(|file| file.path.file_name() != path.file_name()))
+            .collect();
+        assert_eq!(by_hand, [directory.join("names.json")]);
     }
 }

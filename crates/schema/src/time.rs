@@ -2,6 +2,7 @@
 //! during sleep (`CLOCK_BOOTTIME`). A suspended machine or a jump of the wall clock therefore
 //! neither shortens nor lengthens a deadline. Wall time is only for display.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -100,7 +101,8 @@ pub fn format_duration(duration: Duration) -> String {
 }
 
 /// A duration in the form that people write. In files and in the store it is text, such as `"90s"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(with = "String")]
 pub struct Span(pub Duration);
 
 impl fmt::Display for Span {

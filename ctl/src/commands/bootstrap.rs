@@ -15,7 +15,8 @@ use planning::settings::{Initial, Settings as AgentSettings, StoreSettings, read
 use schema::keys::{self, Key};
 use schema::names::{HostName, Role, Version};
 use schema::server_version;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -138,16 +139,16 @@ fn print_result(
 ) {
     let next = files.next_steps(found.is_none());
     let desired = found.as_ref().and_then(|found| found.desired.as_ref());
-    let answer = json!({
-        "file": files.fragment(),
-        "changed": changed,
-        "host": host,
-        "store_answers": found.is_some(),
-        "revision": found.as_ref().map(|found| found.revision),
-        "desired_version": desired.and_then(|desired| desired.as_ref().ok()),
-        "commands": next,
-    });
-    output.answer(&answer, |o| next.iter().for_each(|line| o.line(line)));
+    let answer = BootstrapAnswer {
+        file: files.fragment(),
+        changed,
+        host,
+        store_answers: found.is_some(),
+        revision: found.as_ref().map(|found| found.revision),
+        desired_version: desired.and_then(|desired| desired.as_ref().ok()),
+        commands: &next,
+    };
+    output.sorted_answer(&answer, |o| next.iter().for_each(|line| o.line(line)));
     let state = if changed { "written" } else { "unchanged" };
     output::note(&format!("{}: {state}", files.fragment().display()));
     match found.map(|found| found.desired) {
@@ -156,6 +157,18 @@ fn print_result(
         Some(None) => output::note("nothing is triggered yet: orchestrate trigger_update VERSION"),
         None => output::note("no store answers here yet; when it does: orchestrate trigger_update VERSION"),
     }
+}
+
+/// What `bootstrap` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct BootstrapAnswer<'a> {
+    file: PathBuf,
+    changed: bool,
+    host: &'a HostName,
+    store_answers: bool,
+    revision: Option<i64>,
+    desired_version: Option<&'a Version>,
+    commands: &'a [String],
 }
 
 /// Returns the failure for a local file that could not be read or written.

@@ -10,8 +10,10 @@ use anyhow::anyhow;
 use archive::bundle::About;
 use clap::Args;
 use planning::text::rfc3339;
+use schema::names::{Fingerprint, HostName, Version};
 use schema::records::BundleLink;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Fetch what a host kept of its failed attempt
@@ -64,20 +66,34 @@ impl Verb for Bundle {
 
 fn show(about: &About, (into, link): (&Path, &BundleLink), output: &mut Output) {
     let About { host, version, attempt, failed_at, cause, .. } = about;
-    let answer = json!({
-        "host": host,
-        "version": version,
-        "attempt": attempt,
-        "failed_at": rfc3339(*failed_at),
-        "cause": cause.line,
-        "fingerprint": cause.fingerprint,
-        "bundle": link.url,
-        "digest": link.sha256,
-        "directory": into,
-    });
-    output.answer(&answer, |output| {
+    let answer = BundleAnswer {
+        host,
+        version,
+        attempt: *attempt,
+        failed_at: rfc3339(*failed_at),
+        cause: &cause.line,
+        fingerprint: &cause.fingerprint,
+        bundle: &link.url,
+        digest: &link.sha256,
+        directory: into,
+    };
+    output.sorted_answer(&answer, |output| {
         let at = rfc3339(*failed_at).unwrap_or_default();
         output.line(&format!("{host} failed at {version}, attempt {attempt}, {at}: {}", cause.line));
         output.line(&format!("its files are in {}", into.display()));
     });
+}
+
+/// What `bundle` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct BundleAnswer<'a> {
+    host: &'a HostName,
+    version: &'a Version,
+    attempt: u32,
+    failed_at: Option<String>,
+    cause: &'a str,
+    fingerprint: &'a Fingerprint,
+    bundle: &'a str,
+    digest: &'a str,
+    directory: &'a Path,
 }

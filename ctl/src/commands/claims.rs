@@ -6,14 +6,15 @@ use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
-use planning::fleet::views::ClaimView;
+use planning::fleet::views::{ClaimView, HeldClaimView};
 use schema::keys::{self, Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::release_claims;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// List the hosts that count against a limit
 #[derive(Debug, Args)]
@@ -38,11 +39,26 @@ impl Verb for Claims {
         let found = store.session.read_all(&[Key::Store], &ranges, None, store.deadline).await?;
         let claims: Vec<ClaimView> =
             ClaimView::all(&found).filter(|claim| claim.is_stale || !self.stale).collect();
-        output.answer(&json!({ "claims": claims, "revision": found.revision }), |o| {
+        output.sorted_answer(&ClaimsAnswer { claims: &claims, revision: found.revision }, |o| {
             o.table(ClaimView::HEADER, claims.iter().map(ClaimView::row));
         });
         Ok(Exit::of(claims.is_empty()))
     }
+}
+
+/// What `claims` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ClaimsAnswer<'a> {
+    claims: &'a [ClaimView],
+    revision: i64,
+}
+
+/// What `claims release` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ReleaseAnswer<'a> {
+    host: &'a HostName,
+    released: Vec<HeldClaimView>,
+    revision: i64,
 }
 
 /// Number of times that a release is tried if the claims change meanwhile.
@@ -129,9 +145,10 @@ impl Verb for Release {
             held.iter().map(|(limit, number)| format!("{limit} number {number}")).collect();
         let what = if released.is_empty() { "its ticket".into() } else { released.join(", ") };
         output::note(&format!("released: {what} of {host}"));
-        let list: Vec<Value> =
-            held.iter().map(|(limit, number)| json!({ "limit": limit.path(), "number": number })).collect();
-        output.answer(&json!({ "host": host, "released": list, "revision": committed.revision }), |_| {});
+        let released =
+            held.iter().map(|(limit, number)| HeldClaimView { limit: limit.clone(), number: *number });
+        let answer = ReleaseAnswer { host, released: released.collect(), revision: committed.revision };
+        output.sorted_answer(&answer, |_| {});
         Ok(Exit::Yes)
     }
 }

@@ -16,7 +16,8 @@ use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::records::Driver;
 use schema::snapshot::KeySnapshot;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The desired version, as far as it is known.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,11 +96,31 @@ impl Verb for CurrentVersion {
             }
         };
         let revision = revision.filter(|_| version.is_some());
-        output.answer(&json!({ "version": version, "revision": revision, "from_store": from_store }), |o| {
+        let answer = CurrentVersionAnswer { version: version.as_ref(), revision, from_store };
+        output.sorted_answer(&answer, |o| {
             o.line(version.as_ref().map_or("None", Version::as_str));
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `current_version` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CurrentVersionAnswer<'a> {
+    version: Option<&'a Version>,
+    revision: Option<i64>,
+    from_store: bool,
+}
+
+/// What `pending_update` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PendingAnswer<'a> {
+    is_pending: Option<bool>,
+    desired_version: Option<&'a Version>,
+    installed: Option<String>,
+    agent_drives: bool,
+    frozen_by: Option<String>,
+    held_back_by: Option<String>,
 }
 
 /// The answers of `pending_update`, with their exit codes and texts.
@@ -210,15 +231,19 @@ impl Verb for PendingUpdate {
             }
             _ => held_back,
         };
-        let answer = json!({
-            "is_pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
-            "desired_version": version,
-            "installed": installed.filter(|text| !text.is_empty()),
-            "agent_drives": agent_drives,
-            "frozen_by": frozen_by,
-            "held_back_by": held_back,
-        });
-        output.answer(&answer, |o| match &held_back {
+        let answer = PendingAnswer {
+            is_pending: match pending {
+                Pending::Yes => Some(true),
+                Pending::No => Some(false),
+                Pending::NoClue | Pending::NoClueAndNothingInstalled => None,
+            },
+            desired_version: version,
+            installed: installed.filter(|text| !text.is_empty()),
+            agent_drives,
+            frozen_by,
+            held_back_by: held_back.clone(),
+        };
+        output.sorted_answer(&answer, |o| match &held_back {
             Some(why) => o.line(&format!("Held back: {why}")),
             None => o.line(pending.text()),
         });

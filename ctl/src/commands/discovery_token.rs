@@ -6,6 +6,8 @@ use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use anyhow::Context;
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Get a new token from an etcd discovery service
 #[derive(Debug, Args)]
@@ -37,7 +39,13 @@ impl Verb for NewDiscoveryToken {
             return Err(Failure::cannot_tell("the discovery service: no answer within the time-out"));
         };
         let token = answer.context("the discovery service")??;
-        output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
+        output.sorted_answer(&TokenAnswer { token: &token }, |o| o.line(&token));
         Ok(Exit::Yes)
     }
+}
+
+/// What `new_discovery_token` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct TokenAnswer<'a> {
+    token: &'a str,
 }

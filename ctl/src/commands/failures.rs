@@ -25,7 +25,8 @@ use planning::text::clean;
 use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType};
 use schema::records::StatusRecord;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
@@ -397,8 +398,8 @@ impl Verb for DebugTimeout {
         warn_of_skipped(skipped);
         if output.is_json() {
             let failures = with_records(&found.failures, &found, store).await?;
-            output
-                .answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});
+            let answer = TimeoutAnswer { failures, hosts: &hosts, revision: found.revision };
+            output.sorted_answer(&answer, |_| {});
             return Ok(Exit::Yes);
         }
         found.print(false, output);
@@ -477,6 +478,14 @@ fn without_comment(line: &str) -> &str {
     let is_begin = |at: usize| at == 0 || line[..at].ends_with(char::is_whitespace);
     let comment = line.match_indices(['#', ';']).map(|(at, _)| at).find(|at| is_begin(*at));
     line[..comment.unwrap_or(line.len())].trim()
+}
+
+/// What `debug_timeout` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct TimeoutAnswer<'a> {
+    failures: Vec<FoundFailure>,
+    hosts: &'a [HostName],
+    revision: i64,
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use schema::keys::Prefix;
 use schema::names::Token;
 use schema::records::Freeze as FreezeRecord;
 use schema::time::EpochSeconds;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// List the freezes
 #[derive(Debug, Args)]
@@ -34,13 +35,20 @@ impl Verb for Freezes {
         let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
         let freezes: Vec<FrozenBy> = FrozenBy::all(&found).collect();
         let list: Vec<FreezeView> = freezes.iter().cloned().map(FreezeView).collect();
-        output.answer(&json!({ "freezes": list, "revision": found.revision }), |_| {});
+        output.sorted_answer(&FreezesAnswer { freezes: list, revision: found.revision }, |_| {});
         if !output.is_json() {
             print_table(&freezes, output);
         }
         freezes.iter().for_each(note_overdue);
         Ok(Exit::of(freezes.is_empty()))
     }
+}
+
+/// What `freezes` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct FreezesAnswer {
+    freezes: Vec<FreezeView>,
+    revision: i64,
 }
 
 fn print_table(freezes: &[FrozenBy], output: &mut Output) {

@@ -20,8 +20,8 @@ use schema::records::{Freeze as FreezeRecord, RosterEntry, STORE_FORMAT};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, parse_duration};
 use schema::writes::operator;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use std::collections::BTreeSet;
 
 /// The hosts that a verb is about; all, if nothing is given.
@@ -345,21 +345,29 @@ pub(super) async fn remove(
             removed.push(frozen);
         }
     }
-    let answer = json!({
-        "removed": removed.iter().map(|frozen| FreezeView((*frozen).clone())).collect::<Vec<_>>(),
-        "revision": revision,
-        "changed": !removed.is_empty(),
-    });
-    output.answer(&answer, |_| {});
+    let answer = UnfreezeAnswer {
+        removed: removed.iter().map(|frozen| FreezeView((*frozen).clone())).collect(),
+        revision,
+        changed: !removed.is_empty(),
+    };
+    output.sorted_answer(&answer, |_| {});
     note_freezes(store).await;
     Ok(Exit::of(freezes.iter().all(|frozen| frozen.token.is_some())))
 }
 
 /// Answers with a freeze that was written, or one that stood already.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct FreezeAnswer {
     #[serde(flatten)]
     pub(super) freeze: FreezeView,
+    pub(super) revision: i64,
+    pub(super) changed: bool,
+}
+
+/// What `unfreeze` and `rollout resume` answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct UnfreezeAnswer {
+    pub(super) removed: Vec<FreezeView>,
     pub(super) revision: i64,
     pub(super) changed: bool,
 }

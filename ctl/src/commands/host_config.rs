@@ -11,9 +11,10 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use schema::host_config::{ConfigKind, ConfigScope, check_value, enables, read_value};
 use schema::keys::{Key, Prefix};
-use schema::names::{ConfigName, Role};
+use schema::names::{ConfigName, HostName, Role};
 use schema::writes::host_config::write_value;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Number of times that a change is tried if others change the same value.
@@ -217,8 +218,8 @@ impl Change {
             }
             let (changed, revision) = changed;
             let key = self.key.to_string();
-            let answer = json!({ "key": key, "value": self.value, "changed": changed, "revision": revision });
-            output.answer(&answer, |o| o.line(&self.value));
+            let answer = ChangeAnswer { key, value: &self.value, changed, revision };
+            output.sorted_answer(&answer, |o| o.line(&self.value));
             return Ok(Exit::Yes);
         }
         Err(Failure::cannot_tell(format!(
@@ -332,13 +333,14 @@ impl Verb for HostData {
             }
         }
         let line = mapping(&values.iter().map(|(key, (_, value))| (key, value)).collect::<BTreeMap<_, _>>())?;
-        let list: Vec<Value> = values
-            .iter()
-            .map(|(key, (scope, value))| json!({ "key": key, "value": value, "scope": scope.path() }))
-            .collect();
-        let answer =
-            json!({ "host": host, "type": kind.as_str(), "values": list, "revision": found.revision });
-        output.answer(&answer, |o| o.line(&line));
+        let list = values.iter().map(|(key, (scope, value))| ScopedValue { key, value, scope: scope.path() });
+        let answer = HostDataAnswer {
+            host: &host,
+            kind: kind.as_str(),
+            values: list.collect(),
+            revision: found.revision,
+        };
+        output.sorted_answer(&answer, |o| o.line(&line));
         Ok(Exit::Yes)
     }
 }
@@ -368,13 +370,13 @@ impl Verb for CheckPuppet {
             let narrowest = keys.into_iter().rev().find_map(|key| found.get(&key).map(|entry| (key, entry)));
             narrowest.filter(|(_, entry)| !enables(&entry.value)).map(|(key, _)| key.to_string())
         });
-        let answer = json!({
-            "host": host,
-            "enabled": held_by.is_none(),
-            "disabled_by": held_by,
-            "revision": found.revision,
-        });
-        output.answer(&answer, |_| {});
+        let answer = EnabledAnswer {
+            host: &host,
+            enabled: held_by.is_none(),
+            disabled_by: held_by.as_deref(),
+            revision: found.revision,
+        };
+        output.sorted_answer(&answer, |_| {});
         let Some(key) = held_by else { return Ok(Exit::Yes) };
         output::note(&format!("scripts of {host} may not run: {key}"));
         Ok(Exit::Own(DISABLED))
@@ -404,9 +406,54 @@ impl Verb for CheckConfig {
         let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
         let path = key.to_string();
         let value = found.get(&key).map(|entry| shown(&path, &entry.value)).transpose()?;
-        let line: Map<String, Value> = value.map(|value| (path.clone(), json!(value))).into_iter().collect();
+        let line: BTreeMap<&str, &str> = value.map(|value| (path.as_str(), value)).into_iter().collect();
         let line = mapping(&line)?;
-        output.answer(&json!({ "key": path, "value": value, "revision": found.revision }), |o| o.line(&line));
+        let answer = ValueAnswer { key: &path, value, revision: found.revision };
+        output.sorted_answer(&answer, |o| o.line(&line));
         Ok(Exit::Yes)
     }
+}
+
+/// What `set_config`, `manage_config` and `enable_puppet` answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ChangeAnswer<'a> {
+    key: String,
+    value: &'a str,
+    changed: bool,
+    revision: i64,
+}
+
+/// What `host_data` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HostDataAnswer<'a> {
+    host: &'a HostName,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    values: Vec<ScopedValue<'a>>,
+    revision: i64,
+}
+
+/// A value that counts for a host.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ScopedValue<'a> {
+    key: &'a str,
+    value: &'a str,
+    scope: String,
+}
+
+/// What `check_puppet` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct EnabledAnswer<'a> {
+    host: &'a HostName,
+    enabled: bool,
+    disabled_by: Option<&'a str>,
+    revision: i64,
+}
+
+/// What `check_config` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ValueAnswer<'a> {
+    key: &'a str,
+    value: Option<&'a str>,
+    revision: i64,
 }

@@ -17,7 +17,8 @@ use schema::records::RosterEntry;
 use schema::snapshot::KeySnapshot;
 use schema::verdict::VerdictKind;
 use schema::writes::operator;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// List the hosts of the fleet, add one, or take one out
@@ -203,10 +204,18 @@ impl Verb for Add {
                 store.commit(&operator::add_host(host, &entry, &snapshot, &act)).await?
             }
         };
-        let answer = json!({ "host": host, "revision": revision, "changed": unchanged.is_none() });
-        output.answer(&answer, |output| output.line(&entry_line(host, &entry)));
+        let answer = ChangedHost { host, revision, changed: unchanged.is_none() };
+        output.sorted_answer(&answer, |output| output.line(&entry_line(host, &entry)));
         Ok(Exit::Yes)
     }
+}
+
+/// What `hosts add` and `hosts decommission` answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ChangedHost<'a> {
+    host: &'a HostName,
+    revision: i64,
+    changed: bool,
 }
 
 /// Returns the roster entry of a host in one line.
@@ -304,8 +313,8 @@ impl Verb for Decommission {
             && before.decommissioned.is_some()
             && let Some(entry) = snapshot.get(&Key::Host(host.clone()))
         {
-            let answer = json!({ "host": host, "revision": entry.mod_revision, "changed": false });
-            output.answer(&answer, |_| {});
+            let answer = ChangedHost { host, revision: entry.mod_revision, changed: false };
+            output.sorted_answer(&answer, |_| {});
             return Ok(Exit::Yes);
         }
         let tombstone =
@@ -319,7 +328,7 @@ impl Verb for Decommission {
         if has_brakes {
             super::claims::release_all(host, "hosts decommission", store).await?;
         }
-        output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
+        output.sorted_answer(&ChangedHost { host, revision, changed: true }, |_| {});
         Ok(Exit::Yes)
     }
 }

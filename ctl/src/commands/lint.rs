@@ -14,7 +14,8 @@ use planning::named_files::{NamedFile, Purpose, Seen, Where, assess, named_files
 use planning::settings::{
     ObjectsSettings, PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places,
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -77,11 +78,12 @@ impl LocalVerb for Lint {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        let list: Vec<_> = found
-            .iter()
-            .map(|f| json!({ "severity": severity(f), "source": f.source, "message": f.message }))
-            .collect();
-        output.answer(&json!({ "diagnostics": list }), |o| {
+        let shown = |f: &Diagnostic| LintDiagnostic {
+            severity: severity(f),
+            source: f.source.clone(),
+            message: f.message.clone(),
+        };
+        output.sorted_answer(&LintAnswer { diagnostics: found.iter().map(shown).collect() }, |o| {
             found.iter().for_each(|f| o.line(&format!("{}: {}", severity(f), words(f))));
         });
         if !open.is_empty() {
@@ -274,4 +276,18 @@ fn of_validation_directory(settings: &Settings) -> Vec<Diagnostic> {
     let skipped =
         skipped.map(|skipped| diagnostic(Severity::Warning, format!("does not validate: {skipped}")));
     problem.into_iter().chain(skipped).collect()
+}
+
+/// What `lint` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LintAnswer {
+    diagnostics: Vec<LintDiagnostic>,
+}
+
+/// What is wrong with the settings of a host.
+#[derive(Debug, Serialize, JsonSchema)]
+struct LintDiagnostic {
+    severity: &'static str,
+    source: String,
+    message: String,
 }

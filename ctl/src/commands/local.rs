@@ -14,7 +14,8 @@ use schema::keys::{self, Key, StatusState};
 use schema::names::{HostName, StatusType};
 use schema::records::{FailingCheck, StatusRecord};
 use schema::snapshot::KeySnapshot;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io;
 
 /// Largest count that `local_health` puts into the exit code. The exit code is one byte, and a
@@ -63,15 +64,37 @@ impl LocalVerb for LocalVersion {
                 }
             }
         };
-        output.answer(&json!({ "version": Some(&text).filter(|t| !t.is_empty()) }), |o| o.line(&text));
+        let version = if text.is_empty() { None } else { Some(text.as_str()) };
+        output.sorted_answer(&LocalVersionAnswer { version }, |o| o.line(&text));
         Ok(Exit::Yes)
     }
+}
+
+/// What `local_version` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LocalVersionAnswer<'a> {
+    version: Option<&'a str>,
 }
 
 /// Returns the keys of the results of one host.
 pub(super) fn status_keys(host: &HostName) -> Vec<Key> {
     let of = |kind: StatusType| Key::statuses(&kind, host);
     known_types().into_iter().flat_map(of).collect()
+}
+
+/// What `local_health` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LocalHealthAnswer<'a> {
+    host: &'a HostName,
+    known: bool,
+    failing: Vec<FailingResult<'a>>,
+}
+
+/// A check or a result that fails.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FailingResult<'a> {
+    check: &'a str,
+    output: &'a str,
 }
 
 /// Exit with the number of this host's failures
@@ -102,7 +125,10 @@ impl Verb for LocalHealth {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 output::warn(&format!("{error}; the health of {host} is not known"));
-                output.answer(&json!({ "host": host, "known": false, "failing": [] }), |_| {});
+                output.sorted_answer(
+                    &LocalHealthAnswer { host: &host, known: false, failing: Vec::new() },
+                    |_| {},
+                );
                 return Ok(Exit::Yes);
             }
         };
@@ -111,9 +137,8 @@ impl Verb for LocalHealth {
         }
         let failing = failing(&snapshot, &host);
         let known = !snapshot.entries.is_empty();
-        let list: Vec<_> =
-            failing.iter().map(|(check, detail)| json!({ "check": check, "output": detail })).collect();
-        output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
+        let list = failing.iter().map(|(check, output)| FailingResult { check, output }).collect();
+        output.sorted_answer(&LocalHealthAnswer { host: &host, known, failing: list }, |o| {
             for (check, detail) in failing.iter().filter(|_| self.verbose) {
                 o.line(&format!("{check}: {detail}"));
             }

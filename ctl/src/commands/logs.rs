@@ -4,7 +4,7 @@
 use super::context::{Store, host_of};
 use super::fetched_bundle::{FetchFrom, ReportedFailure};
 use super::verb::{self, Group, Past, Spec, Verb};
-use crate::agent::{self, Run, RunOutput};
+use crate::agent::{self, Run, RunOutput, Runs};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -14,11 +14,13 @@ use archive::bundle::{About, FailedRun, RunName};
 use clap::Args;
 use planning::fleet::UploadedBundle;
 use planning::text::{clean, rfc3339};
-use schema::names::HostName;
+use schema::names::{HostName, StepName};
 use schema::records::{LongStep, Report};
+use schema::steps::StepPhase;
 use schema::verdict::HostVerdict;
 use schema::why_not::WhyNot;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Time between two looks at the output of a step that runs.
@@ -96,9 +98,10 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
     let mut runs = agent::runs(socket).map_err(failed)?.ok_or_else(no_agent)?;
     runs.retain(|run| options.runs.includes(run));
     if options.runs.list {
-        output.answer(&json!({ "runs": runs }), |o| {
+        let answer = Runs { runs };
+        output.sorted_answer(&answer, |o| {
             let header = ["BEGAN", "PHASE", "STEP", "VERSION", "ATTEMPT", "RUN", "STATE"];
-            o.table(header, runs.iter().map(row));
+            o.table(header, answer.runs.iter().map(row));
         });
         return Ok(Exit::Yes);
     }
@@ -166,6 +169,18 @@ fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failur
     Ok(())
 }
 
+/// The last lines of the report of a host, or with `--from` the whole output from a bundle.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ReportedLog<'a> {
+    host: &'a HostName,
+    phase: Option<StepPhase>,
+    step: Option<&'a StepName>,
+    log: Vec<&'a str>,
+    reported_at: Option<String>,
+    bundle: Option<&'a str>,
+    bundle_host: Option<&'a HostName>,
+}
+
 impl Verb for Logs {
     const SPEC: Spec = Spec {
         name: "logs",
@@ -223,15 +238,15 @@ impl Verb for Logs {
         let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
         // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
         let bundle = failure.own_bundle();
-        let answer = json!({
-            "host": host,
-            "phase": phase,
-            "step": step,
-            "log": report.log,
-            "reported_at": rfc3339(report.at),
-            "bundle": bundle.as_ref().map(|bundle| &bundle.link.url),
-            "bundle_host": bundle.as_ref().map(|bundle| &bundle.host),
-        });
+        let answer = ReportedLog {
+            host,
+            phase,
+            step,
+            log: report.log.iter().collect(),
+            reported_at: rfc3339(report.at),
+            bundle: bundle.as_ref().map(|bundle| bundle.link.url.as_str()),
+            bundle_host: bundle.as_ref().map(|bundle| &bundle.host),
+        };
         if report.log.is_empty() {
             output::note(&no_log(host, report));
         } else if let (Some(phase), Some(step)) = (phase, step) {
@@ -247,7 +262,7 @@ impl Verb for Logs {
                 clean(&link.url)
             ));
         }
-        output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
+        output.sorted_answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
         Ok(Exit::Yes)
     }
 }
@@ -282,16 +297,16 @@ fn whole(
     if run.is_cut {
         output::note("the end of its output may be missing in the bundle");
     }
-    let answer = json!({
-        "host": failure.host,
-        "phase": run.name.phase,
-        "step": run.name.step,
-        "log": log.lines().collect::<Vec<_>>(),
-        "reported_at": rfc3339(failure.report.at),
-        "bundle": link.url,
-        "bundle_host": by,
-    });
-    output.answer(&answer, |o| log.lines().for_each(|line| o.line(line)));
+    let answer = ReportedLog {
+        host: &failure.host,
+        phase: Some(run.name.phase),
+        step: Some(&run.name.step),
+        log: log.lines().collect(),
+        reported_at: rfc3339(failure.report.at),
+        bundle: Some(&link.url),
+        bundle_host: Some(by),
+    };
+    output.sorted_answer(&answer, |o| log.lines().for_each(|line| o.line(line)));
     Ok(Exit::Yes)
 }
 
@@ -326,6 +341,7 @@ mod tests {
     use schema::steps::{StepEnd, StepPhase};
     use schema::time::{EpochSeconds, Span};
     use schema::verdict::{Failure, HostFailure};
+    use serde_json::json;
 
     #[test]
     fn a_run_of_a_bundle_is_described_as_far_as_it_is_known() {

@@ -1,4 +1,4 @@
-//! `maintenance` and `drain`, which take a host or service out of use, and `drop-stale`.
+//! `maintenance` and `drain`, which take a host or service out of use.
 
 use super::context::{Store, now};
 use super::services::view_of;
@@ -15,7 +15,8 @@ use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Let services count as critical during work on a host
@@ -178,19 +179,24 @@ async fn set(
         if found.get(&Key::Live(host.clone())).is_none() {
             output::warn(&format!("no agent runs on {host}; this takes effect when its agent starts"));
         }
-        let answer = json!({
-            "host": host,
-            "service": service,
-            "changed": changed,
-            "remaining": left,
-            "revision": revision,
-        });
-        output.answer(&answer, |_| {});
+        let answer =
+            MaintenanceAnswer { host: &host, service: service.as_ref(), changed, remaining: left, revision };
+        output.sorted_answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
     Err(Failure::cannot_tell(
         "it was changed at the same time by another command; check it and repeat the command",
     ))
+}
+
+/// What `maintenance` and `drain` answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct MaintenanceAnswer<'a> {
+    host: &'a HostName,
+    service: Option<&'a ServiceName>,
+    changed: bool,
+    remaining: Vec<Remaining>,
+    revision: i64,
 }
 
 fn verb(how: MaintenanceMode, on: bool) -> &'static str {
@@ -340,32 +346,6 @@ fn change(out: &mut Maintenance, request: MaintenanceRequest<'_>, service: Optio
         *out = before;
     }
     differs
-}
-
-/// Stop serving instances that went silent together
-#[derive(Debug, Args)]
-#[command(aliases = ["drop_stale", "release-view", "release_view"])]
-pub(crate) struct DropStale;
-
-impl Verb for DropStale {
-    const SPEC: Spec = Spec {
-        name: "drop-stale",
-        group: Group::Services,
-        about: About::Other,
-        past: Past::DoesNotRead,
-        exits: &[],
-        examples: &[("orchestrate drop-stale", "believe that the silent instances are gone")],
-    };
-
-    /// Asks every agent to stop serving retained instances.
-    async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-        store.prepare_act();
-        let found = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
-        let act = store.act("drop-stale", None).await?;
-        let revision = store.commit(&operator::request_drop_stale(now(), &found, &act)).await?;
-        output.answer(&json!({ "revision": revision }), |_| {});
-        Ok(Exit::Yes)
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The verbs. `verb.rs` says what a verb is, and `verbs.rs` has the list of them.
 
+pub(crate) mod answers;
 mod ask;
 mod bootstrap;
 mod bundle;
@@ -9,6 +10,7 @@ mod completion;
 mod context;
 mod desired;
 mod discovery_token;
+mod drop_stale;
 mod enroll;
 mod events;
 mod failures;

@@ -37,8 +37,8 @@ use schema::snapshot::KeySnapshot;
 use schema::transaction::Operation;
 use schema::writes::claims::FoundClaims;
 use schema::writes::one_shot::{OneShot, register};
-use serde_json::json;
-use std::fmt::Display;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Lifetime of a listing: twice the minute between two reports, and ten seconds.
 const LISTING_SECONDS: i64 = 130;
@@ -125,7 +125,7 @@ fn report_check(
     let socket = store.settings.agent_socket.display();
     match send_result(name, code, store) {
         Ok(CheckAck::Accepted) => {
-            output.answer(&json!({ "host": host, "check": name, "exit_code": code }), |_| {});
+            output.sorted_answer(&CheckAnswer { host: &host, check: name, exit_code: code }, |_| {});
             Ok(Exit::Yes)
         }
         Ok(CheckAck::NoAgent) => Err(unknown(&format!("no agent listens on {socket}"))),
@@ -202,12 +202,6 @@ impl<'a> Writer<'a> {
             "{host} was not a host of this fleet; with this report it is one. `orchestrate hosts decommission {host}` takes it out"
         ));
     }
-
-    fn print(&self, output: &mut Output, what: &str, subject: impl Display) {
-        if output.is_json() {
-            output.answer(&json!({ "host": self.host, what: subject.to_string() }), |_| {});
-        }
-    }
 }
 
 /// Repeats a write that failed because an agent came or went, or because its lease ended.
@@ -267,7 +261,7 @@ impl Verb for UpdateOwnStatus {
         {
             output::warn(&format!("{}: {error}", store.settings.agent_socket.display()));
         }
-        writer.print(output, "state", state.as_str());
+        output.sorted_answer(&StatusAnswer { host: &writer.host, state: state.as_str() }, |_| {});
         Ok(Exit::Yes)
     }
 }
@@ -365,7 +359,7 @@ impl Verb for UpdateOwnInfo {
         if known.is_new {
             writer.warn_of_new_host();
         }
-        writer.print(output, "version", &running);
+        output.sorted_answer(&InfoAnswer { host: &writer.host, version: &running }, |_| {});
         Ok(Exit::Yes)
     }
 }
@@ -444,6 +438,28 @@ pub(super) async fn listed_under(
     let of_host =
         list.suffixes().filter_map(|suffix| suffix.split_once('/')).filter(|(_, h)| *h == host.as_str());
     Ok(of_host.filter_map(|(version, _)| Version::new(version).ok()).collect())
+}
+
+/// What `update_own_status` answers about a result.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct StatusAnswer<'a> {
+    host: &'a HostName,
+    state: &'static str,
+}
+
+/// What `update_own_status` answers about a check of the agent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CheckAnswer<'a> {
+    host: &'a HostName,
+    check: &'a str,
+    exit_code: i64,
+}
+
+/// What `update_own_info` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct InfoAnswer<'a> {
+    host: &'a HostName,
+    version: &'a Version,
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Longest time that `ping` takes. Service managers ask every ten seconds, and the answer must come
@@ -15,6 +16,13 @@ const PING_MAX: Duration = Duration::from_secs(5);
 /// Check whether the store answers
 #[derive(Debug, Args)]
 pub(crate) struct Ping;
+
+/// What `ping` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PingAnswer {
+    connected: bool,
+    members: Vec<String>,
+}
 
 impl Verb for Ping {
     const SPEC: Spec = Spec {
@@ -36,7 +44,7 @@ impl Verb for Ping {
             Vec::new()
         });
         let connected = !members.is_empty();
-        output.answer(&json!({ "connected": connected, "members": members }), |o| {
+        output.sorted_answer(&PingAnswer { connected, members }, |o| {
             // The misspelling is that of the original tool; scripts look for it.
             o.line(if connected { "Connection succesful" } else { "Connection failed" });
         });

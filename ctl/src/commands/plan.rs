@@ -24,7 +24,8 @@ use schema::order::InstructionOrder;
 use schema::records::{RolloutPolicy, RolloutRecord, Trigger};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::{format_duration, parse_duration};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -223,45 +224,86 @@ fn outcome(outcome: &Outcome) -> (&'static str, Option<String>) {
     }
 }
 
+/// What `plan` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PlanAnswer<'a> {
+    version: &'a Version,
+    from_version: Option<&'a Version>,
+    has_policy: bool,
+    good_version: Option<&'a Version>,
+    stages: Vec<PlannedStage<'a>>,
+    hosts: Vec<PlannedHost<'a>>,
+    halt: Option<PlannedHalt<'a>>,
+    ends_after_seconds: Option<u64>,
+    why: Option<&'a str>,
+    host_takes_seconds: Option<u64>,
+    freezes: &'a [FreezeView],
+    revision: i64,
+}
+
+/// What happens to a stage.
+#[derive(Debug, Serialize, JsonSchema)]
+struct PlannedStage<'a> {
+    name: &'a str,
+    host_count: usize,
+    opens_after_seconds: Option<u64>,
+    ends_after_seconds: Option<u64>,
+}
+
+/// What happens to a host.
+#[derive(Debug, Serialize, JsonSchema)]
+struct PlannedHost<'a> {
+    host: &'a HostName,
+    stage: &'a str,
+    starts_after_seconds: Option<u64>,
+    ends_after_seconds: Option<u64>,
+    outcome: &'static str,
+    why: Option<String>,
+}
+
+/// Where the plan halts.
+#[derive(Debug, Serialize, JsonSchema)]
+struct PlannedHalt<'a> {
+    after_seconds: u64,
+    why: &'a str,
+}
+
 fn print(planned: &Planned, all_hosts: bool, output: &mut Output) {
     let Planned { version, from, record, has_policy, durations, forecast, freezes, revision } = planned;
     let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs());
     let hosts = forecast.hosts.iter().map(|host| {
         let (outcome, why) = outcome(&host.outcome);
-        json!({
-            "host": host.host,
-            "stage": forecast.stages[host.stage as usize].name,
-            "starts_after_seconds": seconds(host.starts),
-            "ends_after_seconds": seconds(host.ends),
-            "outcome": outcome,
-            "why": why,
-        })
+        PlannedHost {
+            host: &host.host,
+            stage: &forecast.stages[host.stage as usize].name,
+            starts_after_seconds: seconds(host.starts),
+            ends_after_seconds: seconds(host.ends),
+            outcome,
+            why,
+        }
     });
-    let stages = forecast.stages.iter().map(|stage| {
-        json!({
-            "name": stage.name,
-            "host_count": stage.hosts,
-            "opens_after_seconds": seconds(stage.opens),
-            "ends_after_seconds": seconds(stage.ends),
-        })
+    let stages = forecast.stages.iter().map(|stage| PlannedStage {
+        name: &stage.name,
+        host_count: stage.hosts,
+        opens_after_seconds: seconds(stage.opens),
+        ends_after_seconds: seconds(stage.ends),
     });
-    let halt =
-        forecast.halt.as_ref().map(|(after, why)| json!({ "after_seconds": after.as_secs(), "why": why }));
-    let answer = json!({
-        "version": version,
-        "from_version": from,
-        "has_policy": has_policy,
-        "good_version": record.good,
-        "stages": stages.collect::<Vec<_>>(),
-        "hosts": hosts.collect::<Vec<_>>(),
-        "halt": halt,
-        "ends_after_seconds": seconds(forecast.ends),
-        "why": forecast.why,
-        "host_takes_seconds": seconds(durations.median()),
-        "freezes": freezes,
-        "revision": revision,
-    });
-    output.answer(&answer, |output| {
+    let halt = forecast.halt.as_ref();
+    let answer = PlanAnswer {
+        version,
+        from_version: from.as_ref(),
+        has_policy: *has_policy,
+        good_version: record.good.as_ref(),
+        stages: stages.collect(),
+        hosts: hosts.collect(),
+        halt: halt.map(|(after, why)| PlannedHalt { after_seconds: after.as_secs(), why }),
+        ends_after_seconds: seconds(forecast.ends),
+        why: forecast.why.as_deref(),
+        host_takes_seconds: seconds(durations.median()),
+        freezes,
+        revision: *revision,
+    };
+    output.sorted_answer(&answer, |output| {
         let from = from.as_ref().map(|from| format!(", from {from}")).unwrap_or_default();
         output.line(&format!("{version}{from}"));
         print_stages(forecast, output);

@@ -13,11 +13,13 @@ use schema::keys::{self, Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::StageName;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
+    CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule, Window,
 };
 use schema::time::Span;
 use schema::writes::rollout::set_policy;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,7 +49,7 @@ impl Verb for Check {
 
     async fn run(self, _: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let policy = read_file(&self.file)?;
-        answer(&policy, &mut json_of(&policy), output);
+        answer(&policy, &PolicyAnswer::new(&policy), output);
         Ok(Exit::Yes)
     }
 }
@@ -73,9 +75,8 @@ impl Verb for Show {
         };
         let policy = keys::RolloutPolicy::read(&entry.value)
             .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutPolicy)))?;
-        let mut json = json_of(&policy);
-        json["revision"] = json!(entry.mod_revision);
-        answer(&policy, &mut json, output);
+        let revision = entry.mod_revision;
+        answer(&policy, &StoredPolicyAnswer { policy: PolicyAnswer::new(&policy), revision }, output);
         Ok(Exit::of(!policy.is_empty()))
     }
 }
@@ -125,26 +126,55 @@ impl Verb for Set {
         output::note(
             "the policy applies to every version that is triggered from now on, and to a running rollout whose record is not written yet",
         );
-        let mut json = json_of(&policy);
-        json["revision"] = json!(revision);
-        answer(&policy, &mut json, output);
+        answer(&policy, &StoredPolicyAnswer { policy: PolicyAnswer::new(&policy), revision }, output);
         Ok(Exit::Yes)
     }
 }
 
-fn json_of(policy: &RolloutPolicy) -> Value {
-    json!({
-        "limits": policy.limits,
-        "stages": policy.stages,
-        "windows": policy.windows,
-        "lost_after": policy.lost_after.unwrap_or(LOST_AFTER),
-        "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
-        "failure_budget": policy.failure_budget,
-        "reaches_at_most": reach(policy),
-        "charge_for": policy.charge_for.unwrap_or(CHARGE_FOR),
-        "on_halt": policy.on_halt,
-        "hold": policy.hold,
-    })
+/// What `policy check` answers. Limits, stages and windows have the names of the file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PolicyAnswer<'a> {
+    #[schemars(with = "Vec<AsInFile>")]
+    limits: &'a [LimitRule],
+    #[schemars(with = "Vec<AsInFile>")]
+    stages: &'a [StageRule],
+    #[schemars(with = "Vec<AsInFile>")]
+    windows: &'a [Window],
+    lost_after: Span,
+    progress_deadline: Span,
+    failure_budget: Option<LimitSize>,
+    reaches_at_most: Option<u32>,
+    charge_for: Span,
+    on_halt: OnHalt,
+    hold: Option<Span>,
+}
+
+/// A part of a policy, whose names are those of its file.
+type AsInFile = Map<String, Value>;
+
+/// What `policy show` and `policy set` answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct StoredPolicyAnswer<'a> {
+    #[serde(flatten)]
+    policy: PolicyAnswer<'a>,
+    revision: i64,
+}
+
+impl<'a> PolicyAnswer<'a> {
+    fn new(policy: &'a RolloutPolicy) -> Self {
+        Self {
+            limits: &policy.limits,
+            stages: &policy.stages,
+            windows: &policy.windows,
+            lost_after: policy.lost_after.unwrap_or(LOST_AFTER),
+            progress_deadline: policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
+            failure_budget: policy.failure_budget,
+            reaches_at_most: reach(policy),
+            charge_for: policy.charge_for.unwrap_or(CHARGE_FOR),
+            on_halt: policy.on_halt,
+            hold: policy.hold,
+        }
+    }
 }
 
 /// Returns how many hosts a version reaches at most that fails everywhere: those that are updated at the same time,
@@ -197,8 +227,8 @@ fn stage_row(stage: &StageRule) -> [String; 4] {
     [stage.name.to_string(), hosts, of, stage.soak.map_or_else(|| "none".to_owned(), |soak| soak.to_string())]
 }
 
-fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
-    output.answer(json, |_| {});
+fn answer(policy: &RolloutPolicy, answer: &impl Serialize, output: &mut Output) {
+    output.sorted_answer(answer, |_| {});
     if output.is_json() {
         return;
     }

@@ -14,7 +14,8 @@ use archive::recording::{
 use clap::Args;
 use schema::names::Token;
 use schema::time::parse_duration;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Remove segments that are old
@@ -133,22 +134,81 @@ impl LocalVerb for List {
                     _ => "not known".into(),
                 },
             ]);
-            recorders.push(json!({
-                "branch": branch.to_string(),
-                "recorder": recorder,
-                "segment_count": names.len(),
-                "byte_count": bytes,
-                "first_revision": first.revision,
-                "first_at": time_text(first.begun),
-                "last_revision": last_revision,
-                "last_at": last_at,
-            }));
+            recorders.push(Recorded {
+                branch: branch.to_string(),
+                recorder: recorder.to_string(),
+                segment_count: names.len(),
+                byte_count: bytes,
+                first_revision: first.revision,
+                first_at: time_text(first.begun),
+                last_revision,
+                last_at,
+            });
         }
-        output.answer(&json!({ "recording": named.name, "recorders": recorders }), |output| {
+        output.sorted_answer(&ListAnswer { recording: &named.name, recorders }, |output| {
             output.table(["BRANCH", "RECORDER", "SEGMENTS", "SIZE", "FROM", "TO"], rows);
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `recording list` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ListAnswer<'a> {
+    recording: &'a str,
+    recorders: Vec<Recorded>,
+}
+
+/// What one recorder has recorded of one history.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Recorded {
+    branch: String,
+    recorder: String,
+    segment_count: usize,
+    byte_count: u64,
+    first_revision: i64,
+    first_at: String,
+    last_revision: Option<i64>,
+    last_at: Option<String>,
+}
+
+/// What `recording check` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CheckAnswer<'a> {
+    recording: &'a str,
+    segment_count: usize,
+    diagnostics: Vec<FoundDiagnostic<'a>>,
+}
+
+/// What is wrong with a segment.
+#[derive(Debug, Serialize, JsonSchema)]
+struct FoundDiagnostic<'a> {
+    segment: String,
+    diagnostic: &'static str,
+    message: &'a str,
+}
+
+/// What `recording prune` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PruneAnswer<'a> {
+    recording: &'a str,
+    removed_segments: &'a [String],
+    byte_count: u64,
+}
+
+/// What `recording erase` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct EraseAnswer<'a> {
+    recording: &'a str,
+    rewritten_segments: &'a [String],
+    unchanged_segments: Vec<UnchangedSegment<'a>>,
+}
+
+/// A segment that may still have the values.
+#[derive(Debug, Serialize, JsonSchema)]
+struct UnchangedSegment<'a> {
+    segment: &'a str,
+    message: &'a str,
 }
 
 /// Read every segment, and say what is wrong or missing
@@ -172,15 +232,14 @@ impl LocalVerb for Check {
         let Opened { named, place, listed } = Opened::open(program.settings)?;
         let diagnostics = recording_of(&listed).check(&place);
         let faults = diagnostics.iter().filter(|diagnostic| diagnostic.kind.is_fault()).count();
-        let shown = diagnostics.iter().map(|Diagnostic { segment, kind, message }| {
-        json!({ "segment": segment.to_string(), "diagnostic": kind_name(*kind), "message": message })
-    });
-        let answer = json!({
-            "recording": named.name,
-            "segment_count": listed.len(),
-            "diagnostics": shown.collect::<Vec<_>>(),
+        let shown = diagnostics.iter().map(|Diagnostic { segment, kind, message }| FoundDiagnostic {
+            segment: segment.to_string(),
+            diagnostic: kind_name(*kind),
+            message,
         });
-        output.answer(&answer, |output| {
+        let answer =
+            CheckAnswer { recording: &named.name, segment_count: listed.len(), diagnostics: shown.collect() };
+        output.sorted_answer(&answer, |output| {
             for Diagnostic { segment, kind, message } in &diagnostics {
                 let fault = if kind.is_fault() { "FAULT: " } else { "" };
                 // Messages about one segment begin with its name.
@@ -240,8 +299,8 @@ impl LocalVerb for Prune {
             }
         }
         let names: Vec<String> = removed.iter().map(ToString::to_string).collect();
-        let answer = json!({ "recording": named.name, "removed_segments": names, "byte_count": bytes });
-        output.answer(&answer, |output| {
+        let answer = PruneAnswer { recording: &named.name, removed_segments: &names, byte_count: bytes };
+        output.sorted_answer(&answer, |output| {
             names.iter().for_each(|name| output.line(name));
             let done = if self.dry_run { "would be removed" } else { "removed" };
             output.line(&format!(
@@ -290,13 +349,13 @@ impl LocalVerb for Erase {
                 Err(why) => left.push((name.to_string(), why)),
             }
         }
-        let shown = left.iter().map(|(name, why)| json!({ "segment": name, "message": why }));
-        let answer = json!({
-            "recording": named.name,
-            "rewritten_segments": rewritten,
-            "unchanged_segments": shown.collect::<Vec<_>>(),
-        });
-        output.answer(&answer, |output| {
+        let shown = left.iter().map(|(segment, message)| UnchangedSegment { segment, message });
+        let answer = EraseAnswer {
+            recording: &named.name,
+            rewritten_segments: &rewritten,
+            unchanged_segments: shown.collect(),
+        };
+        output.sorted_answer(&answer, |output| {
             rewritten.iter().for_each(|name| output.line(name));
             let done = if self.dry_run { "would be rewritten" } else { "rewritten" };
             output.line(&format!("{done}: {} of {} segments", rewritten.len(), listed.len()));

@@ -13,7 +13,8 @@ use schema::keys::Key;
 use schema::names::HostName;
 use schema::verdict::VerdictKind;
 use schema::writes::operator;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Ask a host, or selected hosts, to try again now
 #[derive(Debug, Args)]
@@ -46,7 +47,7 @@ impl Verb for Retry {
         if let Some(host) = host {
             let host = host_of(&host)?;
             let revision = ask(&host, store).await?;
-            output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
+            output.sorted_answer(&HostAnswer { host: &host, revision, changed: true }, |_| {});
             return Ok(Exit::Yes);
         }
         if selection.is_empty() && !suspect {
@@ -62,11 +63,27 @@ impl Verb for Retry {
                 output::note(&format!("{done} of {} hosts were asked before this error", hosts.len()));
             })?;
         }
-        output.answer(&json!({ "hosts": hosts, "revision": revision, "changed": true }), |output| {
+        output.sorted_answer(&HostsAnswer { hosts: &hosts, revision, changed: true }, |output| {
             hosts.iter().for_each(|host| output.line(host.as_str()));
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `retry` answers about one host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HostAnswer<'a> {
+    host: &'a HostName,
+    revision: i64,
+    changed: bool,
+}
+
+/// What `retry` answers about several hosts.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HostsAnswer<'a> {
+    hosts: &'a [HostName],
+    revision: i64,
+    changed: bool,
 }
 
 /// Asks one host, and returns the revision of the request.

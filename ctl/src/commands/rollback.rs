@@ -15,7 +15,8 @@ use schema::names::Version;
 use schema::records::Trigger;
 use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Make the fleet go back to the last version that worked
 #[derive(Debug, Args)]
@@ -62,9 +63,8 @@ impl Verb for Rollback {
         if target == *from {
             output::note(&format!("{target} is the desired version already; nothing was written"));
             let revision = instruction.order.revision;
-            let answer =
-                json!({ "version": target, "from_version": from, "revision": revision, "changed": false });
-            output.answer(&answer, |_| {});
+            let answer = RollbackAnswer { version: &target, from_version: from, revision, changed: false };
+            output.sorted_answer(&answer, |_| {});
             return Ok(Exit::Yes);
         }
         let act = store.act("rollout rollback", Some(&self.reason)).await?;
@@ -78,10 +78,20 @@ impl Verb for Rollback {
         LocalState::of(store.settings).keep_current_version(&target);
         let record = trigger::write_record(committed.revision, None, store).await;
         output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
-        let answer = json!({ "version": target, "from_version": from, "revision": committed.revision, "changed": true });
-        output.answer(&answer, |_| {});
+        let revision = committed.revision;
+        let answer = RollbackAnswer { version: &target, from_version: from, revision, changed: true };
+        output.sorted_answer(&answer, |_| {});
         trigger::if_started(&target, record)
     }
+}
+
+/// What `rollout rollback` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RollbackAnswer<'a> {
+    version: &'a Version,
+    from_version: &'a Version,
+    revision: i64,
+    changed: bool,
 }
 
 /// Returns the version that was desired before, unless a rollout of it was halted.

@@ -17,7 +17,8 @@ use planning::upgrade::{
 use schema::names::{HostName, Version};
 use schema::snapshot::KeySnapshot;
 use schema::writes::host_config::UpgradeChange;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -75,14 +76,51 @@ fn others_change() -> Failure {
     Failure::cannot_tell("other commands keep changing the same keys; repeat the command")
 }
 
+/// The hosts by how far they are. The names are in the order of the original's line.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(super) struct UpgradeLists {
+    pending: Vec<HostName>,
+    upgraded: Vec<HostName>,
+    upgrading: Vec<HostName>,
+}
+
+/// What `rolling_upgrade status` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct StatusAnswer<'a> {
+    #[serde(flatten)]
+    lists: UpgradeLists,
+    held: Vec<HostName>,
+    version: Option<&'a Version>,
+    revision: i64,
+}
+
+/// What `rolling_upgrade upgrade` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct UpgradeAnswer<'a> {
+    version: &'a Version,
+    noop: bool,
+    triggered: bool,
+    enabled_hosts: &'a [HostName],
+    states: &'a UpgradeLists,
+    over: bool,
+    revision: i64,
+}
+
+/// What `rolling_upgrade global_disable_puppet` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DisableAnswer {
+    changed: bool,
+    revision: i64,
+}
+
 /// Returns the lists of hosts as the original prints them.
-fn lists(view: &UpgradeView) -> Value {
-    let names = |state| view.hosts_in(state).collect::<Vec<_>>();
-    json!({
-        "upgraded": names(UpgradeState::Upgraded),
-        "upgrading": names(UpgradeState::Upgrading),
-        "pending": names(UpgradeState::Pending),
-    })
+fn lists(view: &UpgradeView) -> UpgradeLists {
+    let names = |state| view.hosts_in(state).cloned().collect();
+    UpgradeLists {
+        pending: names(UpgradeState::Pending),
+        upgraded: names(UpgradeState::Upgraded),
+        upgrading: names(UpgradeState::Upgrading),
+    }
 }
 
 /// Print which hosts are upgraded, which are being upgraded, and which wait
@@ -101,12 +139,15 @@ impl Verb for Status {
 
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let (found, view) = read(store).await?;
-        let mut answer = lists(&view);
-        let line = host_config::mapping(&answer)?;
-        answer["held"] = json!(view.held_hosts().collect::<Vec<_>>());
-        answer["version"] = json!(view.desired());
-        answer["revision"] = json!(found.revision);
-        output.answer(&answer, |o| o.line(&line));
+        let lists = lists(&view);
+        let line = host_config::mapping(&lists)?;
+        let answer = StatusAnswer {
+            lists,
+            held: view.held_hosts().cloned().collect(),
+            version: view.desired(),
+            revision: found.revision,
+        };
+        output.sorted_answer(&answer, |o| o.line(&line));
         note_held(view.held_hosts());
         Ok(Exit::Yes)
     }
@@ -160,7 +201,7 @@ impl Verb for GlobalDisablePuppet {
                 false => commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?,
             };
             if let Some(revision) = revision.filter(|_| is_last) {
-                output.answer(&json!({ "changed": !is_done, "revision": revision }), |_| {});
+                output.sorted_answer(&DisableAnswer { changed: !is_done, revision }, |_| {});
                 return Ok(Exit::Yes);
             }
         }
@@ -189,7 +230,7 @@ struct Done {
     enabled: Vec<HostName>,
     revision: i64,
     /// The state at the end.
-    lists: Value,
+    lists: UpgradeLists,
     is_over: bool,
     /// What was said last. It is not said again in each round.
     waits: Waits,
@@ -331,17 +372,17 @@ async fn round(
 }
 
 fn print(done: &Done, options: &Upgrade, version: &Version, output: &mut Output) -> Result<(), Failure> {
-    let answer = json!({
-        "version": version,
-        "noop": options.noop,
-        "triggered": done.triggered,
-        "enabled_hosts": done.enabled,
-        "states": done.lists,
-        "over": done.is_over,
-        "revision": done.revision,
-    });
+    let answer = UpgradeAnswer {
+        version,
+        noop: options.noop,
+        triggered: done.triggered,
+        enabled_hosts: &done.enabled,
+        states: &done.lists,
+        over: done.is_over,
+        revision: done.revision,
+    };
     let status = host_config::mapping(&done.lists)?;
-    output.answer(&answer, |o| {
+    output.sorted_answer(&answer, |o| {
         let would = if options.noop { "would be " } else { "" };
         if done.triggered {
             o.line(&format!("{version} {would}triggered"));

@@ -3,7 +3,7 @@
 use super::context::Store;
 use super::freeze_list::note_freezes;
 use super::freezes;
-use super::freezes::FreezeAnswer;
+use super::freezes::{FreezeAnswer, UnfreezeAnswer};
 use super::trigger::{self, TriggerUpdate};
 use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
@@ -18,7 +18,6 @@ use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::snapshot::KeySnapshot;
 use schema::writes::rollout::resume;
-use serde_json::json;
 
 /// Make the fleet run a version, as trigger_update does
 #[derive(Debug, Args)]
@@ -146,8 +145,8 @@ async fn resume_updates(only: Option<Stop>, store: &Store<'_>, output: &mut Outp
             false
         }
     };
-    let answer = json!({ "removed": [], "revision": found.revision, "changed": was_halted });
-    output.answer(&answer, |_| {});
+    let answer = UnfreezeAnswer { removed: Vec::new(), revision: found.revision, changed: was_halted };
+    output.sorted_answer(&answer, |_| {});
     note_freezes(store).await;
     Ok(Exit::Yes)
 }

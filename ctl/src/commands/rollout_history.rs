@@ -9,8 +9,9 @@ use planning::rollout::RolloutHistory;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
-use schema::names::HostName;
-use serde_json::json;
+use schema::names::{HostName, Version};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// List the last rollouts and their outcomes
 #[derive(Debug, Args)]
@@ -38,6 +39,23 @@ impl Verb for History {
         }
         Ok(Exit::Yes)
     }
+}
+
+/// What `rollout queue` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct QueueAnswer<'a> {
+    version: &'a Version,
+    rollout_id: String,
+    queue: Vec<QueuedHost<'a>>,
+    revision: i64,
+}
+
+/// A host of the queue.
+#[derive(Debug, Serialize, JsonSchema)]
+struct QueuedHost<'a> {
+    limit: String,
+    turn: usize,
+    host: &'a HostName,
 }
 
 /// A host that waits for its turn.
@@ -80,16 +98,18 @@ impl Verb for Queue {
             }
         }
         waiting.sort();
-        let hosts = waiting.iter().map(
-            |Waiting { limit, turn, host }| json!({ "limit": limit.path(), "turn": turn, "host": host }),
-        );
-        let answer = json!({
-            "version": version,
-            "rollout_id": order.to_string(),
-            "queue": hosts.collect::<Vec<_>>(),
-            "revision": found.revision,
+        let hosts = waiting.iter().map(|Waiting { limit, turn, host }| QueuedHost {
+            limit: limit.path(),
+            turn: *turn,
+            host,
         });
-        output.answer(&answer, |output| {
+        let answer = QueueAnswer {
+            version: &version,
+            rollout_id: order.to_string(),
+            queue: hosts.collect(),
+            revision: found.revision,
+        };
+        output.sorted_answer(&answer, |output| {
             let row = |Waiting { limit, turn, host }: &Waiting| {
                 [limit.to_string(), turn.to_string(), host.to_string()]
             };

@@ -10,11 +10,16 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use planning::rollout::{PresentRollout, hosts_of, record_with, unusable, with_options};
 use schema::keys::{self, Key, Prefix};
-use schema::records::{LimitOption, LimitSize, OnHalt, RolloutOptions, RolloutPolicy, RosterEntry};
+use schema::names::Version;
+use schema::records::{
+    LimitOption, LimitSize, OnHalt, ResolvedLimit, RolloutOptions, RolloutPolicy, RosterEntry,
+};
 use schema::snapshot::KeySnapshot;
 use schema::time::{Span, parse_duration};
 use schema::writes::rollout::change_record;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// What holds for one rollout, in the place of what the policy says.
 #[derive(Debug, Args)]
@@ -195,13 +200,13 @@ impl Verb for Set {
                 "the rollout is still halted; `orchestrate rollout rollback` goes back to the last version that worked, `orchestrate rollout resume` goes on with this one",
             );
         }
-        let answer = json!({
-            "version": instruction.version,
-            "limits": changed.limits,
-            "failure_budget": changed.budget,
-            "revision": committed.revision,
-        });
-        output.answer(&answer, |output| {
+        let answer = SetAnswer {
+            version: &instruction.version,
+            limits: &changed.limits,
+            failure_budget: changed.budget,
+            revision: committed.revision,
+        };
+        output.sorted_answer(&answer, |output| {
             let rows = changed.limits.iter().flat_map(|limit| {
                 let others = (limit.by.to_string(), limit.max);
                 let values = limit.values.iter().map(|(value, max)| (format!("{}/{value}", limit.by), *max));
@@ -212,4 +217,14 @@ impl Verb for Set {
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `rollout set` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct SetAnswer<'a> {
+    version: &'a Version,
+    #[schemars(with = "Vec<Map<String, Value>>")]
+    limits: &'a [ResolvedLimit],
+    failure_budget: Option<u32>,
+    revision: i64,
 }

@@ -17,11 +17,13 @@ use planning::rollout::{
 use planning::text::rough;
 use schema::instruction::Instruction;
 use schema::keys::Key;
+use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::Excuse as ExcuseRecord;
 use schema::snapshot::KeySnapshot;
 use schema::writes::stage;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::cell::Cell;
 
 /// The rollout of the desired version.
@@ -221,7 +223,10 @@ impl Verb for Excuse {
         }
         if found.get(&Key::Excused(order, host.clone())).is_some() {
             output::note(&format!("host {host} is excused already; nothing was written"));
-            output.answer(&json!({ "host": host, "changed": false, "revision": found.revision }), |_| {});
+            output.sorted_answer(
+                &ExcusedAlready { host: &host, changed: false, revision: found.revision },
+                |_| {},
+            );
             return Ok(Exit::Yes);
         }
         if results(order, &record, &found).get(&host) == Some(&HostResult::Proven) {
@@ -252,10 +257,26 @@ impl Verb for Excuse {
                 ));
             }
         }
-        let answer = json!({
-            "host": host, "changed": true, "replaced_by": replaced, "revision": committed.revision,
-        });
-        output.answer(&answer, |_| {});
+        let revision = committed.revision;
+        let answer = Excused { host: &host, changed: true, replaced_by: replaced, revision };
+        output.sorted_answer(&answer, |_| {});
         Ok(Exit::Yes)
     }
+}
+
+/// What `rollout excuse` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Excused<'a> {
+    host: &'a HostName,
+    changed: bool,
+    replaced_by: Vec<HostName>,
+    revision: i64,
+}
+
+/// What `rollout excuse` answers if the host was excused before.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ExcusedAlready<'a> {
+    host: &'a HostName,
+    changed: bool,
+    revision: i64,
 }

@@ -7,9 +7,11 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::{KeyList, StoreError};
+use planning::fleet::views::VersionCount;
 use schema::keys::Prefix;
 use schema::names::{HostName, Version};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The versions that hosts run, with the number of hosts, at one revision.
@@ -67,8 +69,17 @@ pub(super) fn hosts_of(list: &KeyList) -> (Vec<HostName>, usize) {
     (hosts, skipped)
 }
 
-fn version_counts(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value> {
-    versions.iter().map(|(version, hosts)| json!({ "version": version, "host_count": hosts })).collect()
+fn version_counts(versions: &BTreeMap<Version, usize>) -> Vec<VersionCount> {
+    let count =
+        |(version, hosts): (&Version, &usize)| VersionCount { version: version.clone(), host_count: *hosts };
+    versions.iter().map(count).collect()
+}
+
+/// What `running_versions` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct RunningAnswer {
+    versions: Vec<VersionCount>,
+    revision: i64,
 }
 
 /// List the versions that hosts run
@@ -88,8 +99,9 @@ impl Verb for RunningVersions {
     /// Lists the versions, one per line.
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let running = running(store).await?;
-        let answer = json!({ "versions": version_counts(&running.versions), "revision": running.revision });
-        output.answer(&answer, |o| {
+        let answer =
+            RunningAnswer { versions: version_counts(&running.versions), revision: running.revision };
+        output.sorted_answer(&answer, |o| {
             for version in running.versions.keys() {
                 o.line(version.as_str());
             }
@@ -99,6 +111,14 @@ impl Verb for RunningVersions {
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `hosts_at_version` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct HostsAnswer<'a> {
+    version: &'a Version,
+    hosts: &'a [HostName],
+    revision: i64,
 }
 
 /// List the hosts that run a version
@@ -125,11 +145,22 @@ impl Verb for HostsAtVersion {
         let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
         let (hosts, skipped) = hosts_of(&list);
         warn_of_skipped(skipped);
-        output.answer(&json!({ "version": version, "hosts": hosts, "revision": list.revision }), |o| {
+        let answer = HostsAnswer { version: &version, hosts: &hosts, revision: list.revision };
+        output.sorted_answer(&answer, |o| {
             hosts.iter().for_each(|host| o.line(host.as_str()));
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `check_single_version` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct SingleVersionAnswer<'a> {
+    version: &'a Version,
+    wanted_found: bool,
+    unwanted: &'a [&'a str],
+    versions: Vec<VersionCount>,
+    revision: i64,
 }
 
 /// Check whether hosts run this version and no other
@@ -159,14 +190,14 @@ impl Verb for CheckSingleVersion {
         let found = running.versions.contains_key(version);
         let unwanted: Vec<&str> =
             running.versions.keys().filter(|v| *v != version).map(Version::as_str).collect();
-        let answer = json!({
-            "version": version,
-            "wanted_found": found,
-            "unwanted": unwanted,
-            "versions": version_counts(&running.versions),
-            "revision": running.revision,
-        });
-        output.answer(&answer, |o| {
+        let answer = SingleVersionAnswer {
+            version,
+            wanted_found: found,
+            unwanted: &unwanted,
+            versions: version_counts(&running.versions),
+            revision: running.revision,
+        };
+        output.sorted_answer(&answer, |o| {
             if self.verbose {
                 o.line(&format!("Wanted version found: {}", if found { "True" } else { "False" }));
                 o.line(&format!("Unwanted versions found: {}", unwanted.join(", ")));

@@ -24,8 +24,12 @@ use schema::names::{HostName, ServiceName};
 use schema::records::{ServiceRecord, published_interfaces};
 use schema::snapshot::KeySnapshot;
 use schema::writes::services::{OneShotServices, SERVICES_IN_WRITE};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 
@@ -144,7 +148,7 @@ impl Verb for GetServices {
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let (found, revision) = stored_addresses(store).await?;
         if output.is_json() {
-            output.answer(&json!({ "entries": found.hiera_entries(), "revision": revision }), |_| {});
+            output.sorted_answer(&EntriesAnswer { entries: found.hiera_entries(), revision }, |_| {});
         } else {
             output.answer(&Value::Null, |o| o.raw(&found.hiera_yaml()));
         }
@@ -206,8 +210,8 @@ impl Verb for CacheServices {
         if changed {
             local::replace(path, yaml.as_bytes()).map_err(unreadable)?;
         }
-        let answer = json!({ "file": path, "changed": changed, "revision": revision });
-        output.answer(&answer, |_| {});
+        let answer = CacheAnswer { file: path, changed, revision };
+        output.sorted_answer(&answer, |_| {});
         Ok(Exit::Yes)
     }
 }
@@ -266,8 +270,8 @@ impl Verb for PublishService {
                 return Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly"));
             }
         }
-        output
-            .answer(&json!({ "published": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
+        let answer = PublishAnswer { published: &names };
+        output.sorted_answer(&answer, |o| names.iter().for_each(|name| o.line(name.as_str())));
         Ok(Exit::Yes)
     }
 }
@@ -338,10 +342,8 @@ impl Verb for WaitFor {
             // The two feeds may be at two different revisions, so a yes must come from a single read.
             (have, revision) = read_count(service, level, store).await?;
         }
-        let answer = json!({
-            "service": service, "level": level, "need": count, "have": have, "revision": revision,
-        });
-        output.answer(&answer, |_| {});
+        let answer = WaitAnswer { service, level, need: count, have, revision };
+        output.sorted_answer(&answer, |_| {});
         if have < count {
             output::note(&format!("{service}: {have} of {count} {level}"));
         }
@@ -479,11 +481,14 @@ impl Verb for Dns {
         let mut records = found.records;
         records.sort();
         let lines: Vec<String> = records.iter().map(|record| record.data.text(&zone)).collect();
-        let answer = json!({
-            "name": lower, "type": kind.to_string(), "answer": found.code.as_str(), "records": lines,
-            "revision": revision,
-        });
-        output.answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
+        let answer = DnsAnswer {
+            name: &lower,
+            kind: kind.to_string(),
+            answer: found.code.as_str(),
+            records: &lines,
+            revision,
+        };
+        output.sorted_answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
         if lines.is_empty() {
             let why = match found.code {
                 ResponseCode::NoError => format!("the name has no record of the type {kind}"),
@@ -495,4 +500,46 @@ impl Verb for Dns {
         }
         Ok(Exit::of(!lines.is_empty()))
     }
+}
+
+/// What `get_services` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct EntriesAnswer<'a> {
+    entries: BTreeMap<String, &'a [IpAddr]>,
+    revision: i64,
+}
+
+/// What `cache_services` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CacheAnswer<'a> {
+    file: &'a Path,
+    changed: bool,
+    revision: i64,
+}
+
+/// What `publish_service` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PublishAnswer<'a> {
+    published: &'a [ServiceName],
+}
+
+/// What `wait_for` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct WaitAnswer<'a> {
+    service: &'a ServiceName,
+    level: Level,
+    need: usize,
+    have: usize,
+    revision: i64,
+}
+
+/// What `dns` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DnsAnswer<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    kind: String,
+    answer: &'static str,
+    records: &'a [String],
+    revision: i64,
 }

@@ -9,11 +9,12 @@ use crate::local::LocalState;
 use crate::output::{self, Output};
 use clap::Args;
 use schema::keys::{self, Key, Prefix};
-use schema::names::Token;
+use schema::names::{Token, Version};
 use schema::records::{ReportedStore, StoreIdentity};
 use schema::server_version;
 use schema::writes::operator;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Print identity, revision, members and alarms of the store
@@ -42,16 +43,16 @@ impl Verb for Show {
             store.session.server_version(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
         version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
         let readable = identity.as_ref().and_then(|identity| identity.as_ref().ok());
-        let answer = json!({
-            "lineage": readable.map(|i| &i.lineage),
-            "epoch": readable.map(|i| i.epoch),
-            "revision": snapshot.revision,
-            "raft_term": snapshot.raft_term,
-            "members": members,
-            "store_version": version,
-            "alarms": alarms,
-        });
-        output.answer(&answer, |o| {
+        let answer = ShowAnswer {
+            lineage: readable.map(|i| &i.lineage),
+            epoch: readable.map(|i| i.epoch),
+            revision: snapshot.revision,
+            raft_term: snapshot.raft_term,
+            members: &members,
+            store_version: version.as_deref(),
+            alarms: alarms.as_deref(),
+        };
+        output.sorted_answer(&answer, |o| {
             o.line(&format!("lineage:  {}", readable.map_or("none", |i| i.lineage.as_str())));
             o.line(&format!("epoch:    {}", readable.map_or("none".into(), |i| i.epoch.to_string())));
             o.line(&format!("revision: {}", snapshot.revision));
@@ -139,15 +140,36 @@ impl Verb for Accept {
                 "the fleet is frozen, because the store may have lost claims of limits: look at `orchestrate claims --stale`, then `orchestrate unfreeze`",
             );
         }
-        let answer = json!({
-            "lineage": identity.lineage,
-            "epoch": identity.epoch,
-            "version": version,
-            "revision": accepted.revision,
-        });
-        output.answer(&answer, |_| {});
+        let answer = AcceptAnswer {
+            lineage: &identity.lineage,
+            epoch: identity.epoch,
+            version,
+            revision: accepted.revision,
+        };
+        output.sorted_answer(&answer, |_| {});
         Ok(Exit::Yes)
     }
+}
+
+/// What `store show` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ShowAnswer<'a> {
+    lineage: Option<&'a Token>,
+    epoch: Option<u64>,
+    revision: i64,
+    raft_term: u64,
+    members: &'a [String],
+    store_version: Option<&'a str>,
+    alarms: Option<&'a [String]>,
+}
+
+/// What `store accept` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AcceptAnswer<'a> {
+    lineage: &'a Token,
+    epoch: u64,
+    version: &'a Version,
+    revision: i64,
 }
 
 /// Returns the identity that every host recognises as newer: the fleet's lineage, with an epoch

@@ -20,7 +20,8 @@ use schema::records::RolloutRecord;
 use schema::snapshot::KeySnapshot;
 use schema::why_not::WhyNot;
 use schema::writes::operator::TargetRequest;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// Time limit of counting unsettled hosts, which happens after the version is written.
@@ -107,8 +108,8 @@ pub(super) async fn trigger_update(
                 "the options do not apply to the running rollout; use `orchestrate rollout set` to change it",
             );
         }
-        let answer = json!({ "version": version, "revision": set.revision, "changed": false, "unsettled_count": null });
-        output.answer(&answer, |_| {});
+        let answer = TriggerAnswer { version, revision: set.revision, changed: false, unsettled_count: None };
+        output.sorted_answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
     let record = if set.has_brakes { write_record(set.revision, set.found, store).await } else { None };
@@ -132,9 +133,18 @@ pub(super) async fn trigger_update(
         }
         _ => {}
     }
-    let answer = json!({ "version": version, "revision": set.revision, "changed": true, "unsettled_count": unsettled });
-    output.answer(&answer, |_| {});
+    let answer = TriggerAnswer { version, revision: set.revision, changed: true, unsettled_count: unsettled };
+    output.sorted_answer(&answer, |_| {});
     if_started(version, record)
+}
+
+/// What `trigger_update` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct TriggerAnswer<'a> {
+    version: &'a Version,
+    revision: i64,
+    changed: bool,
+    unsettled_count: Option<usize>,
 }
 
 /// Returns yes, unless the record of the rollout lets no host start.

@@ -12,7 +12,8 @@ use schema::keys::{Key, Prefix};
 use schema::names::ConfigName;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::writes::host_config::write_value;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::Read as _;
 
 /// Values may be secret.
@@ -100,14 +101,14 @@ impl Verb for List {
             .collect();
         let shown = values.iter().map(|(name, entry)| {
             let text = config_value(&entry.value);
-            json!({
-                "name": name,
-                "value": text.as_ref().ok(),
-                "problem": text.as_ref().err(),
-                "changed_at_revision": entry.mod_revision,
-            })
+            let (value, problem) = match text {
+                Ok(value) => (Some(value.to_owned()), None),
+                Err(why) => (None, Some(why.to_string())),
+            };
+            ListedValue { name, value, problem, changed_at_revision: entry.mod_revision }
         });
-        output.answer(&json!({ "values": shown.collect::<Vec<_>>(), "revision": found.revision }), |o| {
+        let answer = ValuesAnswer { values: shown.collect(), revision: found.revision };
+        output.sorted_answer(&answer, |o| {
             let row = |(name, entry): &(ConfigName, &Entry)| {
                 [name.to_string(), entry.mod_revision.to_string(), in_one_line(&entry.value)]
             };
@@ -115,6 +116,40 @@ impl Verb for List {
         });
         Ok(Exit::Yes)
     }
+}
+
+/// What `values list` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ValuesAnswer<'a> {
+    values: Vec<ListedValue<'a>>,
+    revision: i64,
+}
+
+/// A value of the list.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedValue<'a> {
+    name: &'a ConfigName,
+    value: Option<String>,
+    problem: Option<String>,
+    changed_at_revision: i64,
+}
+
+/// What `values get` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ValueAnswer<'a> {
+    name: &'a ConfigName,
+    value: &'a str,
+    changed_at_revision: i64,
+    revision: i64,
+}
+
+/// What `values set` and `values rm` answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ChangedValue<'a> {
+    name: &'a ConfigName,
+    changed_at_revision: i64,
+    changed: bool,
+    revision: i64,
 }
 
 /// Returns the first line of a value, and how many follow; or what is wrong with it.
@@ -153,13 +188,13 @@ impl Verb for Get {
         };
         let text = config_value(&entry.value)
             .map_err(|why| Failure::cannot_tell(format!("the value {name} cannot be used: {why}")))?;
-        let answer = json!({
-            "name": name,
-            "value": text,
-            "changed_at_revision": entry.mod_revision,
-            "revision": found.revision,
-        });
-        output.answer(&answer, |o| text.lines().for_each(|line| o.line(line)));
+        let answer = ValueAnswer {
+            name: &name,
+            value: text,
+            changed_at_revision: entry.mod_revision,
+            revision: found.revision,
+        };
+        output.sorted_answer(&answer, |o| text.lines().for_each(|line| o.line(line)));
         Ok(Exit::Yes)
     }
 }
@@ -255,11 +290,11 @@ fn check_guard(name: &ConfigName, guard: &Guard, revision: i64) -> Result<(), Fa
 }
 
 fn answer(name: &ConfigName, (changed_at, changed): (i64, bool), found: &KeySnapshot, output: &mut Output) {
-    let answer = json!({
-        "name": name,
-        "changed_at_revision": changed_at,
-        "changed": changed,
-        "revision": changed_at.max(found.revision),
-    });
-    output.answer(&answer, |_| {});
+    let answer = ChangedValue {
+        name,
+        changed_at_revision: changed_at,
+        changed,
+        revision: changed_at.max(found.revision),
+    };
+    output.sorted_answer(&answer, |_| {});
 }

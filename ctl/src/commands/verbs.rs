@@ -3,10 +3,10 @@
 use super::call::{Call, VerbEntry};
 use super::verb::Spec;
 use super::{
-    bootstrap, bundle, claims, completion, desired, discovery_token, enroll, events, failures, freeze_list,
-    freezes, host_config, hosts, lint, local, logs, maintenance, one_shot, ping, plan, policy, recording,
-    retry, rollback, rolling_upgrade, rollout, rollout_history, rollout_options, rollout_status, running,
-    services, status, store, trigger, ui, values, verify_hosts, why, with_claim,
+    bootstrap, bundle, claims, completion, desired, discovery_token, drop_stale, enroll, events, failures,
+    freeze_list, freezes, host_config, hosts, lint, local, logs, maintenance, one_shot, ping, plan, policy,
+    recording, retry, rollback, rolling_upgrade, rollout, rollout_history, rollout_options, rollout_status,
+    running, services, status, store, trigger, ui, values, verify_hosts, why, with_claim,
 };
 use crate::manual::Manual;
 use clap::error::ErrorKind;
@@ -55,7 +55,7 @@ const VERBS: &[VerbEntry] = &[
     VerbEntry::of::<services::Dns>(),
     VerbEntry::of::<maintenance::SetMaintenance>(),
     VerbEntry::of::<maintenance::Drain>(),
-    VerbEntry::of::<maintenance::DropStale>(),
+    VerbEntry::of::<drop_stale::DropStale>(),
     VerbEntry::of::<values::List>(),
     VerbEntry::of::<values::Get>(),
     VerbEntry::of::<values::Set>(),

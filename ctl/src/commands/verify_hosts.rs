@@ -13,11 +13,13 @@ use crate::seen_stores;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use etcd_session::Deadline;
+use planning::fleet::views::Cause;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
-use schema::names::HostName;
+use schema::names::{HostName, Version};
 use schema::time::parse_duration;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
@@ -110,22 +112,35 @@ impl Verb for VerifyHosts {
         waited.iter().for_each(|waited| waited.print());
         fleet::warn_of_unconfirmed(version, verified.unconfirmed.iter().copied());
         let (end, causes) = waited.map(|Waited { end, causes }| (end, causes)).unzip();
-        let answer = json!({
-            "version": version,
-            "wanted_count": hosts.len(),
-            "present_count": hosts.len() - verified.missing.len(),
-            "missing": verified.missing,
-            "unconfirmed_hosts": verified.unconfirmed,
-            "causes": causes,
-            "ended_by": end,
-            "revision": verified.revision,
-        });
-        output.answer(&answer, |_| {});
+        let answer = VerifyAnswer {
+            version,
+            wanted_count: hosts.len(),
+            present_count: hosts.len() - verified.missing.len(),
+            missing: &verified.missing,
+            unconfirmed_hosts: &verified.unconfirmed,
+            causes,
+            ended_by: end,
+            revision: verified.revision,
+        };
+        output.sorted_answer(&answer, |_| {});
         Ok(match end {
             Some(WaitEnd::Interrupt) => Exit::Own(INTERRUPTED),
             _ => seen_stores::exit_under(alarms.as_deref(), Exit::of(verified.missing.is_empty())),
         })
     }
+}
+
+/// What `verify_hosts` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct VerifyAnswer<'a> {
+    version: &'a Version,
+    wanted_count: usize,
+    present_count: usize,
+    missing: &'a [&'a str],
+    unconfirmed_hosts: &'a [&'a str],
+    causes: Option<Vec<Cause>>,
+    ended_by: Option<WaitEnd>,
+    revision: i64,
 }
 
 /// Reads standard input, which must end within the time limit. Nobody types a list of hosts, so a

@@ -13,6 +13,7 @@ use planning::fleet::views::{Cause, HostVerdictView};
 use planning::text::rough;
 use schema::names::HostName;
 use schema::time::{Backoff, EpochSeconds};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +31,7 @@ const CAUSES_MAX: usize = 10;
 const NAMED_MAX: usize = 3;
 
 /// Why the wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WaitEnd {
     /// The answer is yes.

@@ -11,7 +11,8 @@ use crate::output::Output;
 use clap::{Arg, Args, Command};
 use document::Section;
 use roff::{bold, entry, escaped, inline, italic, section, subsection, title};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fs;
 use std::path::PathBuf;
 
@@ -55,9 +56,16 @@ impl LocalVerb for Manual {
                 .map_err(|error| Failure::no(format!("{}: {error}", path.display())))?;
             paths.push(path.display().to_string());
         }
-        output.answer(&json!({ "pages": paths }), |output| paths.iter().for_each(|path| output.line(path)));
+        let answer = ManualAnswer { pages: &paths };
+        output.sorted_answer(&answer, |output| paths.iter().for_each(|path| output.line(path)));
         Ok(Exit::Yes)
     }
+}
+
+/// What `manual` answers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ManualAnswer<'a> {
+    pages: &'a [String],
 }
 
 fn pages(definition: &Command, verbs: &[&Spec]) -> Vec<Page> {

@@ -1,11 +1,13 @@
 //! A number of hosts, or a part of them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
 /// A number of hosts, or a percentage of the hosts with the same value. It is written `3` or `"25%"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "Either")]
 pub enum LimitSize {
     /// A number of hosts; 0 lets none update.
     Hosts(u32),
@@ -52,6 +54,14 @@ impl FromStr for LimitSize {
     }
 }
 
+/// How it is written.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a number of hosts or a percentage such as \"25%\"")]
+enum Either {
+    Number(u32),
+    Text(String),
+}
+
 impl Serialize for LimitSize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -63,12 +73,6 @@ impl Serialize for LimitSize {
 
 impl<'de> Deserialize<'de> for LimitSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a number of hosts or a percentage such as \"25%\"")]
-        enum Either {
-            Number(u32),
-            Text(String),
-        }
         let text = match Either::deserialize(deserializer)? {
             Either::Number(number) => return Ok(Self::Hosts(number)),
             Either::Text(text) => text,

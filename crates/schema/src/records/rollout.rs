@@ -8,6 +8,7 @@ use super::window::Window;
 use crate::limit::{Limit, LimitBy};
 use crate::names::{LimitValue, Version};
 use crate::time::{EpochSeconds, Span};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +61,7 @@ impl RolloutPolicy {
 }
 
 /// What happens to a rollout in which too many hosts failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnHalt {
     /// No host starts.

@@ -48,5 +48,5 @@ pub use problem::{Problem, ProblemKind, ProblemOn};
 pub use roots::{RootsView, WaitingFor};
 pub use running_step::RunningStepView;
 pub use service::{CheckView, InstanceView, ServiceCounts, ServiceView, ServicesView};
-pub use status::{SilentService, StatusParts, StatusView};
+pub use status::{SilentService, StatusParts, StatusView, VersionCount};
 pub use unaccounted::UnaccountedView;
