@@ -24,7 +24,7 @@ pub(super) async fn read(
     let Some(instruction) = HostRollout::waits_at_limits(host, snapshot) else {
         return Ok(HostRollout::of_claims(&held));
     };
-    if let Some((rollout, full)) = HostRollout::told_by(fleet.verdict(host), &held) {
+    if let Some((rollout, full)) = HostRollout::of_verdict(fleet.verdict(host), &held) {
         let Some(full) = full else { return Ok(rollout) };
         let known = read_holders(&full, snapshot.revision, store).await?;
         if full.is_current(&known) {

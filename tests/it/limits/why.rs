@@ -95,7 +95,7 @@ impl<'a> Row<'a> {
         let revision = row.put(&Key::CurrentVersion, "2");
         row.order.revision = revision;
         // An earlier agent says no more.
-        row.report(WhyNot::Limit { limit: of_role(), detail: LimitDetail::NotTold { is_zero: false } });
+        row.report(WhyNot::Limit { limit: of_role(), detail: LimitDetail::Unknown { is_zero: false } });
         row
     }
 

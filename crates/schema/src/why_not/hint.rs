@@ -58,7 +58,7 @@ impl WhyNot {
             Self::Store => "ends when the store answers the host",
             Self::ExternalDriver => "ends when the script on the host applies the version",
             Self::Instruction => "ends when an operator runs `orchestrate trigger_update`",
-            Self::NotRead | Self::NoRecord | Self::Told { .. } => {
+            Self::NotRead | Self::NoRecord | Self::InWords { .. } => {
                 "ends when the update of the host has ended"
             }
         }

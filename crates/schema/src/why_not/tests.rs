@@ -1,11 +1,22 @@
+//! Every reason: its texts, its form in the store, and what earlier programs write and read.
+//! This file is long because each reason has a row.
+
 use super::*;
 use crate::freeze::FreezeScope;
+use crate::frozen::FrozenBy;
 use crate::health::Level;
+use crate::limit::Limit;
 use crate::limit::LimitBy;
+use crate::names::{HostName, ServiceName, StageName, StatusType, StepName, Token};
 use crate::names::{LabelName, LimitValue};
 use crate::plan::Reason;
+use crate::records::Wait;
+use crate::steps::StepPhase;
+use crate::store_trust::WentBack;
+use crate::time::EpochSeconds;
 use crate::time::Span;
-use crate::verdict::HostVerdict;
+use crate::verdict::{HostVerdict, VerdictKind};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 fn host(name: &str) -> HostName {
@@ -149,9 +160,9 @@ fn rows() -> Vec<Row> {
             .detail("2 hosts wait for the limit of role web before it"),
         waiting(of_role(LimitDetail::Queue { ahead: 3 }), REACHED)
             .detail("at least 3 hosts wait for the limit of role web before it"),
-        waiting(of_role(LimitDetail::NotTold { is_zero: false }), REACHED)
+        waiting(of_role(LimitDetail::Unknown { is_zero: false }), REACHED)
             .detail("the limit of role web is reached"),
-        waiting(of_role(LimitDetail::NotTold { is_zero: true }), ZERO).detail("the limit of role web is 0"),
+        waiting(of_role(LimitDetail::Unknown { is_zero: true }), ZERO).detail("the limit of role web is 0"),
         waiting(closed(Some("canary"), None), REST)
             .detail("stage rest is not open: not all hosts of stage canary are proven"),
         waiting(closed(Some("canary"), Some(StageSoak { ends: Some(EpochSeconds(5)) })), REST)
@@ -182,7 +193,7 @@ fn rows() -> Vec<Row> {
         Row::new(VerdictKind::Running, WhyNot::NoRecord, "the record of the rollout is not written yet"),
         Row::new(
             VerdictKind::Frozen,
-            WhyNot::Told { kind: VerdictKind::Frozen, words: "the fleet is frozen".into() },
+            WhyNot::InWords { kind: VerdictKind::Frozen, words: "the fleet is frozen".into() },
             "the fleet is frozen",
         ),
     ]
@@ -217,16 +228,15 @@ fn number(reason: &WhyNot) -> usize {
         WhyNot::Instruction => 23,
         WhyNot::NotRead => 24,
         WhyNot::NoRecord => 25,
-        WhyNot::Told { .. } => 26,
+        WhyNot::InWords { .. } => 26,
     }
 }
 
 #[test]
 fn every_reason_has_a_verdict_a_text_and_a_hint() {
     let rows = rows();
-    let mut numbers: Vec<usize> = rows.iter().map(|row| number(&row.reason)).collect();
-    numbers.dedup();
-    assert_eq!(numbers, Vec::from_iter(0..27), "every reason has a row");
+    let numbers: BTreeSet<usize> = rows.iter().map(|row| number(&row.reason)).collect();
+    assert_eq!(numbers, (0..27).collect(), "every reason has a row");
     for Row { reason, kind, text, detail } in rows {
         assert_eq!(reason.kind(), kind, "{reason:?}");
         assert_eq!(reason.to_string(), text, "{reason:?}");
@@ -241,16 +251,16 @@ fn who_holds_a_host_is_no_news_but_what_holds_it_is() {
         assert_eq!(one.is_same_as(other), same, "{one:?}, {other:?}");
         assert_eq!(other.is_same_as(one), same, "{other:?}, {one:?}");
     };
-    let not_told = |is_zero| of_role(LimitDetail::NotTold { is_zero });
+    let unknown = |is_zero| of_role(LimitDetail::Unknown { is_zero });
     let fleet = Limit { by: LimitBy::Fleet, value: LimitValue::new("all").unwrap() };
     check(&full(1, 1, &["a"]), &full(2, 2, &["b", "c"]), true);
     check(&full(1, 1, &["a"]), &of_role(LimitDetail::Queue { ahead: 1 }), true);
-    check(&full(1, 1, &["a"]), &not_told(false), true);
+    check(&full(1, 1, &["a"]), &unknown(false), true);
     check(&full(1, 1, &["a"]), &full(0, 1, &["a"]), false);
-    check(&full(0, 0, &[]), &not_told(true), true);
-    check(&not_told(false), &WhyNot::Limit { limit: fleet, detail: LimitDetail::Queue { ahead: 1 } }, false);
+    check(&full(0, 0, &[]), &unknown(true), true);
+    check(&unknown(false), &WhyNot::Limit { limit: fleet, detail: LimitDetail::Queue { ahead: 1 } }, false);
     check(&closed(Some("canary"), None), &closed(Some("half"), Some(StageSoak { ends: None })), true);
-    check(&closed(Some("canary"), None), &not_told(false), false);
+    check(&closed(Some("canary"), None), &unknown(false), false);
     let halted = |why: &str| WhyNot::Halted { why: why.into() };
     check(&halted("1 host failed, 0 tolerated"), &WhyNot::OverBudget { failed: 1, budget: 0 }, true);
     check(&halted("enough"), &WhyNot::OverBudget { failed: 1, budget: 0 }, false);
@@ -306,7 +316,7 @@ fn every_reason_of_a_host_is_read_as_it_was_written() {
                     format!(r#"{OF},"max":{max},"used":{used}{holders}"#)
                 }
                 LimitDetail::Queue { ahead } => format!(r#"{OF},"ahead":{ahead}"#),
-                LimitDetail::NotTold { .. } => String::new(),
+                LimitDetail::Unknown { .. } => String::new(),
             };
             let is_zero = if detail.is_zero() { r#","is_zero":true"# } else { "" };
             waiting(&format!(r#""on":"limit","limit":"role web"{is_zero}{more}"#))
@@ -331,7 +341,7 @@ fn every_reason_of_a_host_is_read_as_it_was_written() {
         | WhyNot::Status(_)
         | WhyNot::NotRead
         | WhyNot::NoRecord
-        | WhyNot::Told { .. } => String::new(),
+        | WhyNot::InWords { .. } => String::new(),
     };
     for Row { reason, .. } in rows() {
         let form = forms(&reason);
@@ -354,9 +364,9 @@ fn what_an_earlier_agent_wrote_is_read() {
         assert_eq!(reason, expected);
         assert_eq!(written(&reason), format!(r#"{{"verdict":"waiting",{on}}}"#));
     };
-    let not_told = |is_zero| LimitDetail::NotTold { is_zero };
-    check(r#""on":"limit","limit":"role web""#, of_role(not_told(false)));
-    check(r#""on":"limit","limit":"role web","is_zero":true"#, of_role(not_told(true)));
+    let unknown = |is_zero| LimitDetail::Unknown { is_zero };
+    check(r#""on":"limit","limit":"role web""#, of_role(unknown(false)));
+    check(r#""on":"limit","limit":"role web","is_zero":true"#, of_role(unknown(true)));
     for (words, by, value) in [
         ("the fleet", LimitBy::Fleet, "all"),
         ("group g", LimitBy::Group, "g"),
@@ -364,10 +374,7 @@ fn what_an_earlier_agent_wrote_is_read() {
     ] {
         let limit = Limit { by, value: LimitValue::new(value).unwrap() };
         assert_eq!(limit.to_string(), words);
-        check(
-            &format!(r#""on":"limit","limit":"{words}""#),
-            WhyNot::Limit { limit, detail: not_told(false) },
-        );
+        check(&format!(r#""on":"limit","limit":"{words}""#), WhyNot::Limit { limit, detail: unknown(false) });
     }
     check(r#""on":"stage","stage":"rest""#, closed(None, None));
     let opens = "Mon 10:00 UTC".to_owned();

@@ -2,7 +2,7 @@
 //! fields that say more: these may be absent.
 
 use super::WhyNot;
-use super::detail::{LimitDetail, StageSoak};
+use super::parts::{LimitDetail, StageSoak};
 use crate::limit::Limit;
 use crate::names::{HostName, StageName, StepName, Token};
 use crate::records::Wait;
@@ -144,7 +144,7 @@ impl From<WhyNot> for VerdictWire {
             | WhyNot::Status(_)
             | WhyNot::NotRead
             | WhyNot::NoRecord
-            | WhyNot::Told { .. }) => {
+            | WhyNot::InWords { .. }) => {
                 Self::Waiting(WaitingWire::Operator { why: other.detail(), failed: None, budget: None })
             }
         }
@@ -163,7 +163,7 @@ impl LimitWire {
                 Self { of, max: Some(max), used: Some(used), holders, ..plain }
             }
             LimitDetail::Queue { ahead } => Self { of, ahead: Some(ahead), ..plain },
-            LimitDetail::NotTold { .. } => plain,
+            LimitDetail::Unknown { .. } => plain,
         }
     }
 }
@@ -174,7 +174,7 @@ impl From<LimitWire> for WhyNot {
         let detail = match (max, used, ahead) {
             (Some(max), Some(used), _) => LimitDetail::Full { max, used, holders },
             (_, _, Some(ahead)) => LimitDetail::Queue { ahead },
-            _ => LimitDetail::NotTold { is_zero },
+            _ => LimitDetail::Unknown { is_zero },
         };
         Self::Limit { limit, detail }
     }
@@ -252,6 +252,6 @@ pub(crate) mod planned {
             PlannedWire::Limited { why } => (VerdictKind::Waiting, why),
             PlannedWire::Rollout { why } => (VerdictKind::Running, why),
         };
-        Ok(WhyNot::Told { kind, words })
+        Ok(WhyNot::InWords { kind, words })
     }
 }

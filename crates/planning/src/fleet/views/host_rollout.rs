@@ -84,7 +84,10 @@ impl HostRollout {
     /// Returns what the verdict about a host that waits at the limits says, without the claims of others, and the limit
     /// that is full, if one is. `None` if the rollout has to be read for that: an earlier agent did not report it, or
     /// it changes while the host reports the same.
-    pub fn told_by(verdict: Option<&FleetVerdict>, held: &FoundClaims) -> Option<(Self, Option<FullLimit>)> {
+    pub fn of_verdict(
+        verdict: Option<&FleetVerdict>,
+        held: &FoundClaims,
+    ) -> Option<(Self, Option<FullLimit>)> {
         let reason = verdict?.why_not()?;
         match reason {
             WhyNot::Limit { detail: LimitDetail::Full { .. }, .. }

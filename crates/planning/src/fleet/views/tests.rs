@@ -359,7 +359,7 @@ fn a_service_is_silent_when_most_of_its_instances_do_not_report() {
 }
 
 /// A host on version 1 that reports why it does not start version 2.
-fn told(reason: WhyNot) -> Option<(HostRollout, Option<FullLimit>)> {
+fn rollout_of(reason: WhyNot) -> Option<(HostRollout, Option<FullLimit>)> {
     let host = HostName::new("h").unwrap();
     let report = Report {
         verdict: HostVerdict::Held(reason),
@@ -372,7 +372,7 @@ fn told(reason: WhyNot) -> Option<(HostRollout, Option<FullLimit>)> {
         ("/orchestrate/reports/h", codec::write(&report).as_str()),
         ("/running_version/v1/h", "1"),
     ]);
-    HostRollout::told_by(fleet.verdict(&host), &FoundClaims::default())
+    HostRollout::of_verdict(fleet.verdict(&host), &FoundClaims::default())
 }
 
 #[test]
@@ -381,14 +381,17 @@ fn the_report_of_a_host_alone_says_who_holds_its_limit() {
     let of_limit = |detail| WhyNot::Limit { limit: limit.clone(), detail };
     let holders = vec![HostName::new("a").unwrap()];
     let full = of_limit(LimitDetail::Full { max: 1, used: 1, holders: holders.clone() });
-    let (rollout, found) = told(full).expect("the report says it");
+    let (rollout, found) = rollout_of(full).expect("the report says it");
     assert_eq!(rollout.held_back_by.as_deref(), Some("1 of at most 1 hosts of role web are unavailable: a"));
     assert_eq!(found, Some(FullLimit { limit: limit.clone(), holders }));
     let window = WhyNot::Window { opens: "Mon 10:00 UTC".into(), starts: Some(EpochSeconds(7)) };
-    let (rollout, found) = told(window).expect("the report says it");
+    let (rollout, found) = rollout_of(window).expect("the report says it");
     assert_eq!((rollout.held_until, found), (Some(EpochSeconds(7)), None));
     // An earlier agent did not say it, and the others change while the host waits.
-    assert_eq!(told(of_limit(LimitDetail::NotTold { is_zero: false })), None);
-    assert_eq!(told(of_limit(LimitDetail::Queue { ahead: 1 })), None);
-    assert_eq!(told(WhyNot::Stage { stage: StageName::rest(), open: None, soak: None, hold: None }), None);
+    assert_eq!(rollout_of(of_limit(LimitDetail::Unknown { is_zero: false })), None);
+    assert_eq!(rollout_of(of_limit(LimitDetail::Queue { ahead: 1 })), None);
+    assert_eq!(
+        rollout_of(WhyNot::Stage { stage: StageName::rest(), open: None, soak: None, hold: None }),
+        None
+    );
 }

@@ -1,9 +1,7 @@
-//! What is known about a reason besides what belongs to the verdict: who holds a limit, and for how long a
-//! stage stays closed.
+//! The parts of a reason: who holds a limit, for how long a stage stays closed, who waits in a loop.
 
-use super::{WaitingHost, WhyNot};
 use crate::limit::{HEADS, Limit};
-use crate::names::HostName;
+use crate::names::{HostName, ServiceName};
 use crate::time::{EpochSeconds, Span};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +26,7 @@ pub enum LimitDetail {
         ahead: usize,
     },
     /// An earlier agent did not write it.
-    NotTold {
+    Unknown {
         /// True if the limit is 0: no host of it starts, whoever is done.
         is_zero: bool,
     },
@@ -40,16 +38,16 @@ impl LimitDetail {
         match self {
             Self::Full { max, .. } => *max == 0,
             Self::Queue { .. } => false,
-            Self::NotTold { is_zero } => *is_zero,
+            Self::Unknown { is_zero } => *is_zero,
         }
     }
 
-    fn text(&self, limit: &Limit) -> String {
+    pub(super) fn text(&self, limit: &Limit) -> String {
         match self {
-            Self::Full { max: 0, .. } | Self::NotTold { is_zero: true } => {
+            Self::Full { max: 0, .. } | Self::Unknown { is_zero: true } => {
                 format!("the limit of {limit} is 0")
             }
-            Self::NotTold { is_zero: false } => format!("the limit of {limit} is reached"),
+            Self::Unknown { is_zero: false } => format!("the limit of {limit} is reached"),
             Self::Full { max, used, holders } => {
                 let named: Vec<&str> = holders.iter().take(HOLDERS_NAMED).map(HostName::as_str).collect();
                 let more = match used.saturating_sub(named.len()) {
@@ -93,6 +91,15 @@ pub struct StageHold {
     pub ends: EpochSeconds,
 }
 
+/// A host that waits for a service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WaitingHost {
+    /// The host.
+    pub host: HostName,
+    /// The service.
+    pub service: ServiceName,
+}
+
 /// Says how many hosts failed.
 pub fn over_budget(failed: usize, budget: u32) -> String {
     let hosts = if failed == 1 { "host" } else { "hosts" };
@@ -107,36 +114,4 @@ pub fn describe_loop(hosts: &[WaitingHost]) -> String {
         .map(|(waiting, next)| format!("{} waits for {} on {}", waiting.host, waiting.service, next.host))
         .collect();
     parts.join(", ")
-}
-
-impl WhyNot {
-    /// Returns the reason with what is known about who holds the host.
-    pub fn detail(&self) -> String {
-        match self {
-            Self::Limit { limit, detail } => detail.text(limit),
-            Self::Stage { stage, open: Some(open), soak: Some(_), .. } => {
-                format!("stage {stage} is not open: the hosts of stage {open} are observed first")
-            }
-            Self::Stage { stage, hold: Some(hold), .. } => {
-                let StageHold { host, others, length, .. } = &**hold;
-                let rest = match others {
-                    0 => format!("is proven and holds its claims for {length}"),
-                    others => format!("and {others} more are proven and hold their claims for {length}"),
-                };
-                format!("stage {stage} is not open: {host} {rest}")
-            }
-            Self::Stage { stage, open: Some(open), .. } => {
-                format!("stage {stage} is not open: not all hosts of stage {open} are proven")
-            }
-            Self::Stage { stage, open: None, .. } => format!("stage {stage} is not open"),
-            Self::Window { opens, .. } => {
-                format!("no update window is open; the next one opens {opens}")
-            }
-            Self::Halted { why } => format!("the rollout is halted: {why}"),
-            Self::OverBudget { failed, budget } => {
-                format!("the rollout is halted: {}", over_budget(*failed, *budget))
-            }
-            reason => reason.to_string(),
-        }
-    }
 }
