@@ -158,7 +158,7 @@ pub(crate) fn run_output(socket: &Path, run: &str, from: u64) -> io::Result<Opti
     read(socket, &format!("/v1/runs/{}?from={from}", escaped(run)), AGENT_TIMEOUT)
 }
 
-/// Returns a run and its output from its begin on, as far as it is kept; `None` if no agent listens.
+/// Returns a run and its output from its start, as far as it is kept; `None` if no agent listens.
 ///
 /// # Errors
 /// As [`runs`].

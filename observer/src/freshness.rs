@@ -1,4 +1,4 @@
-//! How new a snapshot is. A read of the store shows a revision; a snapshot that reaches it is as new as the begin of the
+//! How new a snapshot is. A read of the store shows a revision; a snapshot that reaches it is as new as the start of the
 //! read.
 
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ impl Freshness {
         self.awaited.map_or(0, |awaited| awaited.revision)
     }
 
-    /// Returns the time before which everything is in a snapshot of this revision, if a reading proves one anew.
+    /// Returns the time before which everything is in a snapshot of this revision, if a reading proves one again.
     pub(crate) fn reach(&mut self, revision: i64) -> Option<Instant> {
         self.awaited.take_if(|awaited| awaited.revision <= revision).map(|awaited| awaited.began)
     }

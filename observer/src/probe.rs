@@ -1,6 +1,6 @@
 //! Reads from the store at intervals. A watch may be silent because nothing changes, or because its member was cut off
 //! from the others; only a linearizable read tells. So each read gives a revision that the snapshot has to reach to be as
-//! new as the begin of the read.
+//! new as the start of the read.
 
 use etcd_session::{Deadline, ReadOnlySession, StoreError, StorePosition};
 use schema::reads::Keys;

@@ -95,7 +95,7 @@ impl TokenFile {
                 std::mem::replace(&mut problem, read.as_ref().err().map(|error| format!("{error:#}")));
             match &problem {
                 Some(new) if problem != before => {
-                    tracing::error!("{new}; nobody can look until that is mended")
+                    tracing::error!("{new}; access is denied until this is fixed")
                 }
                 None if before.is_some() => tracing::info!("{} can be read again", self.path.display()),
                 _ => {}

@@ -72,7 +72,7 @@ fn a_lease_that_is_lost_while_a_step_runs_is_replaced_and_the_step_goes_on() {
     etcd.etcdctl(&["lease", "revoke", &lease], "");
     let again =
         |s: &serde_json::Value| s["claim"]["state"] == "held" && s["claim"]["lease"] != lease.as_str();
-    wait::until("the name is claimed anew", || host.status().filter(again), || host.describe());
+    wait::until("the name is claimed again", || host.status().filter(again), || host.describe());
     host.remove("hold-packages");
     host.wait_for_listing(&store, "1");
     assert_eq!(host.begins("packages", "1"), 1);
@@ -128,7 +128,7 @@ impl SmallDisk {
             let mut command = Command::new("mount");
             command.args(["-o", &format!("remount,bind,{options}")]).arg(&self.path).output().expect("mount")
         };
-        wait::until("mounted anew", || mount().status.success().then_some(()), || format!("{:?}", mount()));
+        wait::until("mounted again", || mount().status.success().then_some(()), || format!("{:?}", mount()));
     }
 }
 

@@ -138,7 +138,7 @@ fn assert_shapes_differ(browser: &Browser, observer: &Observer) {
         "document.querySelector('canvas.cells').dataset.cells =
            'failed:1 lost:1 blocked:1 frozen:1 waiting:1 running:1 ok:1 unknown:1'",
     );
-    // Another width draws the cells anew.
+    // Another width draws the cells again.
     browser.resize(1270, 900);
     let differences = || {
         let found = browser.script(

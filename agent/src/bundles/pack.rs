@@ -94,7 +94,7 @@ pub(super) fn name_of(subject: &Subject) -> String {
 /// Returns the runs of the last attempt in the rollout, the first one first. They are given with the newest first.
 fn runs_of(failed: &Failed, mut runs: Vec<Run>) -> Vec<Run> {
     runs.retain(|run| run.about.instruction == Some(failed.rollout));
-    // After a retry the numbers begin anew, so the attempt is what has the numbers of the newest run.
+    // After a retry the numbers start again, so the attempt is what has the numbers of the newest run.
     let of = |run: &Run| (run.about.attempt, run.about.tries);
     let last = runs.first().map(of);
     let other = runs.iter().position(|run| Some(of(run)) != last);

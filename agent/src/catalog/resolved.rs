@@ -26,9 +26,9 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// Looks up the names that are not known, or all names if `anew` is true. Forgets the names
+    /// Looks up the names that are not known, or all names if `again` is true. Forgets the names
     /// that no definition uses.
-    pub(super) fn follow(&mut self, definitions: &Definitions, anew: bool) {
+    pub(super) fn follow(&mut self, definitions: &Definitions, again: bool) {
         let names: BTreeSet<&HostName> = definitions
             .services
             .values()
@@ -39,7 +39,7 @@ impl Resolved {
             .collect();
         self.known.retain(|name, _| names.contains(name));
         for name in names {
-            if (anew || !self.known.contains_key(name)) && self.in_flight.insert(name.clone()) {
+            if (again || !self.known.contains_key(name)) && self.in_flight.insert(name.clone()) {
                 let name = name.clone();
                 self.asking.spawn(async move {
                     let found = tokio::net::lookup_host((name.as_str(), 0)).await;

@@ -19,7 +19,7 @@ pub(super) struct Part {
     /// The number of the first line, from 0.
     #[serde(default)]
     from: u64,
-    /// The output from its begin on, as far as it is kept, and not its last part alone.
+    /// The output from its start, as far as it is kept, not only its last part.
     #[serde(default)]
     whole: bool,
 }

@@ -239,7 +239,7 @@ impl RolloutTask {
             match halt(&self.session, &self.host, halts, fence).await {
                 Ok(false) => {}
                 Ok(true) => view = self.read(wanted).await?,
-                // What was read counts nevertheless: this host does not start.
+                // What was read still counts: this host does not start.
                 Err(error) => tracing::warn!(%error, "the rollout could not be halted"),
             }
         }
@@ -284,7 +284,7 @@ impl RolloutTask {
                 let view = self.read(wanted).await?;
                 self.hand_out(wanted, view);
             }
-            // What was read counts nevertheless.
+            // What was read still counts.
             Err(error) => tracing::warn!(%error, "the holders of claims could not be looked after"),
         }
         Ok(())
@@ -344,7 +344,7 @@ impl Reconcile for RolloutTask {
                                 self.is_news(&changes)
                             }
                         }
-                        // The range was listed anew, and what changed before that is not sent.
+                        // The range was listed again, and what changed before that is not sent.
                         FeedEvent::InitDone(revision) => self.has_changed(revision),
                         FeedEvent::Connected(_)
                         | FeedEvent::InitApply(_)

@@ -76,8 +76,8 @@ impl Runs {
         }
     }
 
-    /// Opens the output of a run from its begin on, as far as it is kept. True if that is not the whole. `None` if
-    /// nothing is kept of the begin.
+    /// Opens the output of a run from its start, as far as it is kept. True if that is not the whole. `None` if
+    /// nothing is kept of the start.
     ///
     /// # Errors
     /// Returns the system's error.

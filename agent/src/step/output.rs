@@ -1,4 +1,4 @@
-//! The output of a step while it runs: its last lines, in memory and in a file that others read, and its begin, which
+//! The output of a step while it runs: its last lines, in memory and in a file that others read, and its start, which
 //! is mostly the whole, in another file.
 
 use super::record::{OUTPUT, OUTPUT_MAX_BYTES, Output, WHOLE, WHOLE_MAX_BYTES};
@@ -34,7 +34,7 @@ impl Tail {
     }
 }
 
-/// The file with the output from its begin on, at most [`WHOLE_MAX_BYTES`]. Nothing depends on it, so it may fail.
+/// The file with the output from its start, at most [`WHOLE_MAX_BYTES`]. Nothing depends on it, so it may fail.
 pub(super) struct Whole {
     file: Option<(File, Directory)>,
     left: u64,

@@ -17,10 +17,10 @@ pub(super) const RESULT: &str = "result.json";
 pub(super) const RUNNER: &str = "runner.json";
 /// The output while the step runs.
 pub(super) const OUTPUT: &str = "output.json";
-/// The output from its begin on.
+/// The output from its start.
 pub(super) const WHOLE: &str = "output.log";
 pub(super) const FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// Number of bytes that are kept of the begin of a step's output.
+/// Number of bytes that are kept of the start of a step's output.
 pub(super) const WHOLE_MAX_BYTES: u64 = archive::bundle::PART_MAX_BYTES;
 /// Number of bytes that are kept of the end of a step's output.
 pub(super) const OUTPUT_MAX_BYTES: usize = 64 * 1024;

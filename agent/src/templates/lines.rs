@@ -62,7 +62,7 @@ fn starts_with_newline(text: &str) -> bool {
     text.starts_with('\n') || text.starts_with("\r\n")
 }
 
-/// Returns the length of the tag at the begin, with everything that a raw block contains.
+/// Returns the length of the tag at the start, with everything that a raw block contains.
 fn length_of(tag: &str) -> Option<usize> {
     if tag.starts_with("{#") {
         return Some(tag.find("#}")? + 2);

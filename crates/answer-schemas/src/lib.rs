@@ -83,7 +83,7 @@ mod tests {
             .filter(|file| differs(&file.path, &file.text))
             .map(|file| file.path.display().to_string())
             .collect();
-        assert!(old.is_empty(), "`make schemas` writes these anew:\n{}", old.join("\n"));
+        assert!(old.is_empty(), "`make schemas` writes these again:\n{}", old.join("\n"));
     }
 
     #[test]

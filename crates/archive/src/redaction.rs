@@ -34,7 +34,7 @@ pub struct Cut {
     pub end: bool,
 }
 
-/// What stands between the begin and the last part of an output that is too long to be kept as a whole.
+/// What stands between the start and the last part of an output that is too long to be kept as a whole.
 pub const CUT_LINE: &str = "\n[the output between is not kept; its last part:]\n";
 
 /// Finds secrets. It has no `Debug`, because it holds them.

@@ -138,7 +138,7 @@ fn file_of<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// The file, rendered again and again from a changing catalog snapshot. Only the lines of services
-/// that changed are made anew.
+/// that changed are made again.
 #[derive(Debug, Default)]
 pub struct HieraFile {
     services: BTreeMap<ServiceName, (Arc<ServiceView>, Vec<String>)>,

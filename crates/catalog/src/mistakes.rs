@@ -229,7 +229,7 @@ fn take_out<'i>(
             Some((Some(span), Some(key.clone()), table.remove(key.as_str())?))
         }
         (DeValue::Array(array), Part::Index(index)) if *index < array.len() => {
-            // A list has no way to remove an element, so it is built anew.
+            // A list has no way to remove an element, so it is built again.
             let mut old = std::mem::replace(array, DeArray::new()).into_iter();
             let kept: Vec<_> = old.by_ref().take(*index).collect();
             let removed = old.next()?;

@@ -23,7 +23,7 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 const CACHED_MAX_KIB: usize = 16 * 1024;
 
 /// The cache of answers, one for all listeners; cheap to clone. `M` identifies the data that an answer was rendered
-/// from; an answer from other data is rendered anew, unless the cache rests.
+/// from; an answer from other data is rendered again, unless the cache rests.
 #[derive(Debug, Clone)]
 pub struct AnswerCache<M> {
     permits: Arc<Semaphore>,
@@ -78,7 +78,7 @@ impl<M> Default for AnswerCache<M> {
 }
 
 impl<M> AnswerCache<M> {
-    /// Returns a cache that does not render an answer anew before so many times the time has passed that rendering it and
+    /// Returns a cache that does not render an answer again before so many times the time has passed that rendering it and
     /// the others that rest took, and at most 10 s, though the data changed. So the answers that are in use need a small
     /// share of a core, however often the data changes. That holds for as many as are cached, and if none takes long.
     pub fn with_rest(rest: u32) -> Self {

@@ -13,7 +13,7 @@ pub struct FrozenBy {
     pub scope: FreezeScope,
     /// The token in its key; `None` if the key has no valid one.
     pub token: Option<Token>,
-    /// Its value; `None` if it cannot be read. It holds nevertheless.
+    /// Its value; `None` if it cannot be read. It still holds.
     pub freeze: Option<Freeze>,
 }
 

@@ -10,7 +10,7 @@ use crate::store_trust::StoreSeen;
 /// Highest revision and raft term seen, and the history of the store in which they were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// Number of the history. It increases when the marks are set anew, because the store went back
+    /// Number of the history. It increases when the marks are set again, because the store went back
     /// or was accepted. A judgement by the marks of an earlier history is not valid in this one.
     pub history: u64,
     /// Highest revision seen.

@@ -332,7 +332,7 @@ impl LimitLaws {
             // nobody was told.
             counted_before.clone()
         };
-        // A host that was not available may have kept its claims as they are, or taken them anew.
+        // A host that was not available may have kept its claims as they are, or taken them again.
         let keeps = if is_counted && !needs_nothing { keeps } else { &keeps & &kept_before };
         self.began.insert(machine.machine_id.clone(), order);
         self.disturbed.insert(

@@ -49,7 +49,7 @@ impl<K, T> Default for Lasting<K, T> {
 }
 
 impl<K: Ord + Clone, T: PartialEq> Lasting<K, T> {
-    /// Takes over what is so now, and forgets what is not any more. Returns what has been the same for longest, among
+    /// Takes over what is so now, and forgets what is gone. Returns what has been the same for longest, among
     /// that for which `limit` is over.
     pub(crate) fn look(
         &mut self,

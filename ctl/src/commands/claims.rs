@@ -108,7 +108,7 @@ pub(crate) struct Release {
     /// Host whose claims are released
     #[arg(add = completion::hosts())]
     host: String,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long)]
     reason: String,
 }

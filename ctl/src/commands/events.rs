@@ -29,10 +29,10 @@ pub(crate) struct Events {
     /// Only what was done to this host, or by a command in one of its steps
     #[arg(add = completion::hosts())]
     host: Option<String>,
-    /// Only what is not older than this, for example 2h
+    /// Only events newer than this, for example 2h
     #[arg(long, value_name = "DURATION")]
     since: Option<String>,
-    /// Go on, and print what is done from now on; with `-o json`, one line for each event
+    /// Keep running and print new events; with `-o json`, one line for each event
     #[arg(long)]
     follow: bool,
 }
@@ -47,7 +47,7 @@ impl Verb for Events {
         examples: &[
             ("orchestrate events --since 2h", "who did what in the last two hours"),
             ("orchestrate events web-7", "what was done to web-7"),
-            ("orchestrate events --follow", "go on, and print what is done from now on"),
+            ("orchestrate events --follow", "keep running and print new events"),
         ],
     };
 

@@ -66,7 +66,7 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
 
 /// Reads what keeps waiting hosts, beyond what they say themselves: deadlocks if a host waits for a service, and the
 /// halt of the rollout if a host waits for its turn in it.
-pub(super) async fn find_obstacles(
+pub(super) async fn read_wait_causes(
     fleet: &mut Fleet,
     revision: i64,
     store: &Store<'_>,

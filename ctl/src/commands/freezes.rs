@@ -60,7 +60,7 @@ pub(crate) struct Freeze {
     /// somebody removes it
     #[arg(long = "for", value_name = "DURATION")]
     lasts: Option<String>,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long)]
     reason: String,
     /// Freeze a role, a group or a host that the fleet does not have yet

@@ -155,7 +155,7 @@ impl Verb for List {
         let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
         fleet::print_warnings(&fleet);
         refuse_unknown(&filter, &fleet)?;
-        fleet::find_obstacles(&mut fleet, revision, store).await?;
+        fleet::read_wait_causes(&mut fleet, revision, store).await?;
         let mut view = HostsView::new(&fleet, self.all, revision);
         let all = view.hosts.len();
         view.keep(&filter);

@@ -35,7 +35,7 @@ pub(crate) struct Logs {
     /// The runs that the agent of this machine keeps: the one that is running, or the last one
     #[arg(long, conflicts_with = "from")]
     this_host: bool,
-    /// The output from its begin on; of a host that is named, from the bundle of its failure
+    /// Print the whole output; for HOST, from its failure bundle
     #[arg(long, conflicts_with_all = ["follow", "list"])]
     whole: bool,
     #[command(flatten)]

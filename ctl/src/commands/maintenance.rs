@@ -29,7 +29,7 @@ pub(crate) struct SetMaintenance {
     target: TargetOptions,
 }
 
-/// Let the services of a host take nothing new
+/// Stop sending new work to a host's services
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     #[command(flatten)]
@@ -51,7 +51,7 @@ struct TargetOptions {
     /// Only this service
     #[arg(long, add = completion::services())]
     service: Option<String>,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long)]
     reason: Option<String>,
     /// Take the last functional instance of a service too
@@ -89,7 +89,7 @@ impl Verb for Drain {
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
         examples: &[
-            ("orchestrate drain web-7", "let the services of a host take nothing new"),
+            ("orchestrate drain web-7", "stop sending new work to a host's services"),
             ("orchestrate drain web-7 --off", "end draining"),
         ],
     };

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Remove segments that are old
 #[derive(Debug, Args)]
 pub(crate) struct Prune {
-    /// Age from which on a segment is removed, for example 30d
+    /// Remove segments older than this, for example 30d
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     older_than: Duration,
     /// Only the segments of this recorder
@@ -35,10 +35,10 @@ pub(crate) struct Prune {
 /// Erase the values of keys
 #[derive(Debug, Args)]
 pub(crate) struct Erase {
-    /// Keys, whole
+    /// Exact keys
     #[arg(required_unless_present = "below", value_name = "KEY")]
     keys: Vec<String>,
-    /// All keys that begin so
+    /// All keys with this prefix
     #[arg(long, value_name = "BEGINNING")]
     below: Option<String>,
     /// Say which segments would be rewritten, and rewrite none

@@ -24,7 +24,7 @@ pub(crate) struct Rollback {
     /// Go back to this version
     #[arg(long, value_name = "V", add = completion::versions())]
     to: Option<String>,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long, default_value = "")]
     reason: String,
 }

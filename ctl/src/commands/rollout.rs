@@ -44,7 +44,7 @@ impl Verb for Start {
 /// Keep every host from starting an update, until `rollout resume`
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long, default_value = "")]
     reason: String,
 }

@@ -150,7 +150,7 @@ pub(crate) struct Set {
     /// How many failed hosts are tolerated
     #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     budget: Option<u32>,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long, default_value = "")]
     reason: String,
 }

@@ -191,7 +191,7 @@ pub(crate) struct Excuse {
     /// Host for which the rollout does not wait any more
     #[arg(add = completion::hosts())]
     host: String,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long)]
     reason: String,
 }

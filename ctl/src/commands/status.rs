@@ -54,7 +54,7 @@ async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Fai
     let alarms = seen_stores::alarms(store.settings, &store.session, store.deadline);
     let reads = async {
         let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
-        fleet::find_obstacles(&mut fleet, revision, store).await?;
+        fleet::read_wait_causes(&mut fleet, revision, store).await?;
         Ok::<_, StoreError>((fleet, revision, parts(store, revision).await?))
     };
     // The alarms alone may take all of the time.

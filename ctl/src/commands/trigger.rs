@@ -39,7 +39,7 @@ pub(crate) struct TriggerUpdate {
     /// Write nothing if this version is already the current instruction
     #[arg(long = "if-different")]
     if_different: bool,
-    /// Reason, for others to read
+    /// Reason, shown to other operators
     #[arg(long, default_value = "")]
     reason: String,
     #[command(flatten)]

@@ -200,7 +200,7 @@ async fn look(
     let (mut fleet, revision) = fleet::read(store, None, deadline).await?;
     // The time of the command itself is over long before that of the wait.
     let store = Store::new(store.settings, store.session.clone(), deadline);
-    fleet::find_obstacles(&mut fleet, revision, &store).await?;
+    fleet::read_wait_causes(&mut fleet, revision, &store).await?;
     let missing: Vec<HostName> = missing.iter().filter_map(|host| HostName::new(*host).ok()).collect();
     let verdicts = fleet.verdicts();
     let of = |host: &HostName| {

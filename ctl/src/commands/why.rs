@@ -61,7 +61,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         fleet.find_deadlocks(&catalog, now());
         HostWaits::all(host, &WaitGraph::of(&fleet, &catalog, now()))
     } else {
-        fleet::find_obstacles(&mut fleet, revision, store).await?;
+        fleet::read_wait_causes(&mut fleet, revision, store).await?;
         Vec::new()
     };
     let rollout = match fleet.hosts().contains_key(host) {

@@ -49,7 +49,7 @@ use tokio::sync::watch;
 /// How many connections the server has. A browser needs one for its stream, and few to read pages.
 const LIMITS: Limits = Limits { connections: 512, waiting: 256 };
 /// How many times longer than its rendering and that of the others took an answer is given though the fleet changed. So
-/// the answers to a few questions together need about a thirtieth of a core; ten thousand hosts are shown anew about each
+/// the answers to a few questions together need about a thirtieth of a core; ten thousand hosts are shown again about each
 /// second.
 const REST: u32 = 30;
 /// The largest body of a request: the form with the token.

@@ -90,7 +90,7 @@ pub(super) fn routes() -> [Route; 17] {
             id: "events",
             summary: "Who did what, the newest last.",
             parameters: vec![
-                query("since", "Only what is not older than this, for example 2h.", Kind::Text),
+                query("since", "Only events newer than this, for example 2h.", Kind::Text),
                 query(
                     "host",
                     "Only what was done to this host, or by a command in one of its steps.",
@@ -219,7 +219,7 @@ pub(super) fn routes() -> [Route; 17] {
             path: "/v1/stream",
             handler: get(stream::stream),
             id: "stream",
-            summary: "A stream of server-sent events that say how fresh what is shown is: one at the begin, one whenever the revision or its age is confirmed, and at least one every 5 seconds.",
+            summary: "A stream of server-sent events that say how fresh what is shown is: one at the start, one whenever the revision or its age is confirmed, and at least one every 5 seconds.",
             parameters: vec![],
             answer: Answer::Stream,
         },

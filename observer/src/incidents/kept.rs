@@ -64,7 +64,7 @@ pub(crate) struct KeptIncidents {
 }
 
 impl KeptIncidents {
-    /// Opens the file. One that cannot be read is set aside, and the incidents begin anew. Messages for others than these
+    /// Opens the file. One that cannot be read is set aside, and no incident is open. Messages for others than these
     /// receivers are dropped. A new receiver hears of all open incidents.
     pub(crate) fn open_file(directory: &Path, receivers: Vec<Receiver>) -> std::io::Result<Self> {
         let path = directory.join("incidents.json");
@@ -74,7 +74,7 @@ impl KeptIncidents {
                 // If this fails, the file is written over.
                 let _ = std::fs::rename(&path, &aside);
                 let file = aside.display();
-                tracing::error!(%error, %file, "the open incidents cannot be read; they begin anew");
+                tracing::error!(%error, %file, "the open incidents cannot be read; starting with none");
                 Content::default()
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Content::default(),

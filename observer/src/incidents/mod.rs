@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// Time between two looks at the fleet.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Age from which on what is known counts as old.
+/// Age at which what is known counts as old.
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(30);
 
 /// Looks at the fleet until the process ends.

@@ -206,7 +206,7 @@ impl RecorderFeed {
         }
     }
 
-    /// Tells that the store was at a revision, whose changes were told, at the begin of a read.
+    /// Tells that the store was at a revision, whose changes were told, at the start of a read.
     pub(crate) fn tell_still(&mut self, revision: i64, began: Instant) {
         let is_told = !self.is_waiting && self.whole_because.is_none();
         if is_told && self.marked_at.is_none_or(|at| at.elapsed() >= MARK_INTERVAL) {

@@ -106,7 +106,7 @@ impl Place {
         let Ok(own) = self.own_names() else { return };
         for name in own {
             if let Err(error) = self.close_one_left(&name) {
-                // What is whole in it can be read nevertheless.
+                // What is whole in it can still be read.
                 tracing::warn!(%error, segment = %name, "a segment of the recording cannot be closed");
             }
         }
@@ -311,7 +311,7 @@ mod tests {
         check(&other, &snapshot(9, "a"), false, "0", false);
         check(&other, &snapshot(8, "a"), false, "0", false);
         check(&other, &snapshot(9, "other"), false, "77", false);
-        // Another epoch, and a store without an identity, begin anew.
+        // Another epoch, and a store without an identity, start again.
         let accepted = place.branch_of(Some((token("lineage"), 2)), &snapshot(12, "a"), false, 77).unwrap();
         assert_eq!(accepted.branch.to_string(), "lineage/2/0");
         assert_eq!(

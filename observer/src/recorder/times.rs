@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 /// Number of readings that are remembered. There is one each second, and changes arrive much sooner than the oldest.
 const REMEMBERED: usize = 64;
 
-/// What reads of the store have shown. A read that shows a revision proves that later ones came after its begin.
+/// What reads of the store have shown. A read that shows a revision proves that later ones came after its start.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// Revisions, each with the begin of the last read that showed it, in milliseconds since 1970. Both only grow.
+    /// Revisions, each with the start of the last read that showed it, in milliseconds since 1970. Both only grow.
     readings: VecDeque<(i64, i64)>,
 }
 

@@ -57,7 +57,7 @@ pub struct Part {
     pub name: String,
     /// Its length without secrets, in bytes.
     pub bytes: u64,
-    /// True if its begin or its end was cut.
+    /// True if its start or its end was cut.
     pub is_cut: bool,
 }
 

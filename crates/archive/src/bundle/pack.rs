@@ -46,7 +46,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
     }
 
     /// Adds a part without its secrets. Of a part that is longer than [`PART_MAX_BYTES`], or than what the others have
-    /// left, the begin is kept. `cut` says where it was cut before. What cannot be read is left out, with the reason.
+    /// left, the start is kept. `cut` says where it was cut before. What cannot be read is left out, with the reason.
     ///
     /// # Errors
     /// Returns the error of the writer.
@@ -55,7 +55,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
     }
 
     /// Same as [`add`](Self::add) for a file that may be written at the same time: what stands at its end may be the
-    /// begin of a secret. `begin` is true if it was cut at its begin.
+    /// start of a secret. `begin` is true if it was cut at its start.
     ///
     /// # Errors
     /// Returns the error of the writer.

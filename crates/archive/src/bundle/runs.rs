@@ -33,7 +33,7 @@ pub struct RunName {
 pub enum RunFile {
     /// How it ended, in words.
     End,
-    /// Its output from the begin on.
+    /// Its output from the start.
     Log,
     /// The last part of its output, if the output is too long to be kept as a whole.
     LastLog,

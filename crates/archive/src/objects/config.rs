@@ -80,7 +80,7 @@ impl Credentials {
         let system = |error: io::Error| failed(error.to_string());
         let file = std::fs::File::open(path).map_err(system)?;
         if file.metadata().map_err(system)?.mode() & 0o007 != 0 {
-            return Err(failed("everybody can use it; its mode has to be 0600 or 0640".into()));
+            return Err(failed("it is readable by everyone; set its mode to 0600 or 0640".into()));
         }
         let mut text = String::new();
         file.take(FILE_MAX_BYTES).read_to_string(&mut text).map_err(system)?;
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(temporary.secrets().collect::<Vec<_>>(), ["secret", "token"]);
         assert_eq!(temporary.reveal().token(), Some("token"));
         for (text, mode, expected) in [
-            ("id\nsecret\n", 0o644, "everybody can use it"),
+            ("id\nsecret\n", 0o644, "it is readable by everyone"),
             ("id\n", 0o600, "on its first line"),
             ("id\n\n", 0o600, "on its first line"),
             ("id\ncanary\n\n", 0o600, "on its first line"),

@@ -227,7 +227,7 @@ fn is_object(parent: BorrowedFd, name: &ObjectName) -> Result<bool, ObjectProble
 fn new_file(parent: BorrowedFd) -> Result<(String, File), ObjectProblem> {
     let mut random = [0; 16];
     SystemRandom::new().fill(&mut random).map_err(|_| ObjectProblem::File {
-        why: "the system gives no random number".to_owned(),
+        why: "the system's random number generator failed".to_owned(),
         is_permanent: false,
     })?;
     let name = format!(".upload-{:032x}~", u128::from_le_bytes(random));

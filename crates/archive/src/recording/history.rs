@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// What changed in the store between a time and a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
-    /// All keys at its begin.
+    /// All keys at its start.
     pub keys: BTreeMap<String, RecordedEntry>,
     /// The changes, in order. What was not recorded is one step, which tells the difference alone.
     pub steps: Vec<Step>,
@@ -98,7 +98,7 @@ struct Teller<'a> {
     state: BTreeMap<String, RecordedEntry>,
     /// The revision and the time up to which the segments before went; `None` before the first one.
     ended: Option<(i64, i64)>,
-    /// True if something changed after the begin.
+    /// True if something changed after the start.
     has_begun: bool,
     history: History,
 }

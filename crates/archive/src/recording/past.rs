@@ -243,7 +243,7 @@ pub fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>,
     let header = &segment.header;
     let named = (&name.branch.lineage, name.branch.epoch, &name.branch.branch, &name.recorder, name.revision);
     if named != (&header.lineage, header.epoch, &header.branch, &header.recorder, header.revision) {
-        return Err(format!("{name}: it is another segment than its name says"));
+        return Err(format!("{name}: its header does not match its name"));
     }
     Ok(Some(segment))
 }

@@ -471,7 +471,7 @@ fn a_segment_under_a_wrong_name_is_refused() {
     let mut segments = Segments::default();
     segments.0.insert(name("other", "r", 1), nine().segment((1, 9), &name("b", "r", 1), false));
     let problem = keys_at("4", &segments).unwrap_err();
-    assert!(problem.contains("another segment than its name says"), "{problem}");
+    assert!(problem.contains("its header does not match its name"), "{problem}");
 }
 
 /// Records revisions 1 to 9 with a contact that was lost after revision 4, until 7.9 s.

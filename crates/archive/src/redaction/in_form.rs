@@ -170,7 +170,7 @@ fn private_keys(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Returns the length of the lines at the begin of a text that may belong to a key. What comes after the first character
+/// Returns the length of the lines at the start of a text that may belong to a key. What comes after the first character
 /// of another kind is not looked at.
 fn key_length(text: &str) -> usize {
     let mut length = 0;

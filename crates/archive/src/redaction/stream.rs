@@ -100,7 +100,7 @@ impl Redactor {
 }
 
 /// Returns where a text with these secrets can be divided, at this place or before it if possible, so that neither a secret
-/// nor what shows one is divided. It is never the begin of the text.
+/// nor what shows one is divided. It is never the start of the text.
 fn border(text: &str, hidden: &[Range<usize>], latest: usize, unquoted_end: SecretEnd) -> Border {
     let latest = floor_boundary(text, latest);
     let is_inside = |at: usize| hidden.iter().any(|range| range.start < at && at < range.end);

@@ -181,7 +181,7 @@ impl Assembly {
                 part.connected = connected;
                 part.listing.clear();
             }
-            // The caller begins anew, confirms progress, or says what is wrong.
+            // The caller starts again, confirms progress, or says what is wrong.
             FeedEvent::WentBack(_) | FeedEvent::UnconfirmedProgress(_) | FeedEvent::Problem(_) => {}
         }
     }

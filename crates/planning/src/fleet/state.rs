@@ -97,7 +97,7 @@ impl Fleet {
     }
 
     /// Changes a complete fleet as a key of the store changed; the value is `None` if it was deleted. Derives the
-    /// verdicts anew that depend on the key, but for the desired version, which [`Self::set_target`] changes.
+    /// verdicts that depend on the key again, but for the desired version, which [`Self::set_target`] changes.
     pub fn change(&mut self, text: &str, value: Option<&[u8]>) {
         match self.note(text, value) {
             Dependents::None => {}

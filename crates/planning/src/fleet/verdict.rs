@@ -238,7 +238,7 @@ impl FailedBy {
                     record.as_ref().filter(|r| !r.reason.is_empty()).map(|r| format!(": {}", r.reason));
                 format!("{kind} failed{}{}", code.unwrap_or_default(), reason.unwrap_or_default())
             }
-            Self::Stale { kind } => format!("{kind} was reported once and is not any more"),
+            Self::Stale { kind } => format!("{kind} is no longer reported"),
         }
     }
 }

@@ -46,8 +46,7 @@ impl HostState {
 const TAKEN_AGAIN_FROM: u32 = CLAIM_NUMBERS / 2;
 
 /// Returns the claims and the ticket that the host has from now on; `None` if the store holds exactly
-/// those. `obstacle` keeps a host from starting that is ready to; `starts` is what a host that starts
-/// takes.
+/// those. `obstacle` is what blocks a ready host; `starts` is the permit of a host that starts now.
 pub(super) fn wanted(
     state: &HostState,
     desired: &Desired,

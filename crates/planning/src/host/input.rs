@@ -121,8 +121,8 @@ pub struct Observed<'a> {
 pub struct Commands {
     /// Those that run, with the claims that they took.
     pub running: BTreeMap<Token, Vec<HeldClaim>>,
-    /// Those that do not run any more and hold claims nevertheless, with the time at which that was seen
-    /// first, outside of a validation.
+    /// Ended commands that still hold claims, with the time at which that was first seen, outside of a
+    /// validation.
     pub ended: BTreeMap<Token, BootMillis>,
 }
 

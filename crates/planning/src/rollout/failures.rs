@@ -86,7 +86,7 @@ impl Failures {
 }
 
 /// Returns the hosts that failed in a rollout, first after this revision, and are not healed. The failure is
-/// `None` if it cannot be read; it counts nevertheless. A host that stopped working after the rollout had ended
+/// `None` if it cannot be read; it still counts. A host that stopped working after the rollout had ended
 /// does not count: the version worked.
 pub fn failed_hosts(
     order: InstructionOrder,

@@ -32,7 +32,7 @@ pub struct LimitView {
     pub max: u32,
     /// True if a host that gave up goes on holding its claim.
     pub keep_failed: bool,
-    /// The holders of claims, by number. `None` if the claim cannot be read; it counts nevertheless.
+    /// The holders of claims, by number. `None` if the claim cannot be read; it still counts.
     pub holders: BTreeMap<u32, Option<HostName>>,
     /// The tickets before the place of this host, in order: all of them, or the last [`HEADS`].
     pub ahead: Vec<(Place, HostName)>,

@@ -1,4 +1,4 @@
-//! What a host reads that wants to start.
+//! The keys that a host reads before it starts an update.
 
 use super::limits::place;
 use super::rules::{self, record_of};

@@ -1,4 +1,4 @@
-//! The patterns by which `group_mappings` names roles. They are regular expressions; a pattern matches from the begin of a
+//! The patterns by which `group_mappings` names roles. They are regular expressions; a pattern matches from the start of a
 //! role and need not reach its end, as in the original.
 
 use regex_lite::{Regex, RegexBuilder};

@@ -74,7 +74,7 @@ impl LimitDetail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageSoak {
     /// When it ends, by the clock of the host that started its timer; `None` before that. A failure ends it earlier,
-    /// and a new leader of the store delays it: it grants each lease anew.
+    /// and a new leader of the store delays it: it grants each lease again.
     pub ends: Option<EpochSeconds>,
 }
 

@@ -133,7 +133,7 @@ impl Respelling<'_> {
         }
     }
 
-    /// Adds the deletion of the keys that the host writes anew, and of the claim of its former name.
+    /// Adds the deletion of the keys that the host writes again, and of the claim of its former name.
     fn delete_rest(&self, transaction: &mut Transaction, found: &KeySnapshot) {
         let (live, announced) = (Key::Live(self.former.clone()), Key::Announced(self.former.clone()));
         for key in [&live, &announced] {

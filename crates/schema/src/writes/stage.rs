@@ -62,7 +62,7 @@ pub fn time_soak(
     opening: &StageOpening,
     found: &KeySnapshot,
 ) -> Transaction {
-    // What fails meanwhile begins the soak anew, and who is not proven is asked for when the time is over.
+    // What fails meanwhile restarts the soak, and who is not proven is asked for when the time is over.
     let mut transaction = Transaction::idempotent("start the timer of the stage");
     let keys = [Key::Store, Key::CurrentVersion, Key::RolloutRecord(order), Key::Halt(order)];
     for key in keys.into_iter().chain([Key::Soak(order, stage)]) {

@@ -138,7 +138,7 @@ impl<D: Disk> Journal<D> {
         let _ = store.apply(Command::Start, now_millis);
         match journal.append(&start) {
             Ok(()) => {}
-            // On a full disk the store opens nevertheless: it can be read, and deletions make room.
+            // On a full disk the store still opens: it can be read, and deletions make room.
             Err(error) if is_full(&error) && !journal.broken => {
                 let _ = store.apply(Command::NoSpace(true), now_millis);
             }

@@ -38,7 +38,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The begin of every page.
+/// The head of every page.
 #[derive(Template)]
 #[template(path = "frame.html")]
 struct Frame<'a> {

@@ -173,14 +173,14 @@ pub(crate) fn start(store: &Server, directory: &Path, tables: &str) -> (Process,
     (Process(command.arg("--config").arg(&settings).spawn().expect("the observer")), address)
 }
 
-/// Compares the verdicts after one change with those of the whole fleet anew.
+/// Compares the verdicts after one change with those of the whole fleet.
 fn verdicts(report: &mut Report, server: &Server) {
     let measured = mirror(&["load", "verdicts", &server.endpoint]).keys;
     let numbers: Vec<f64> =
         measured.split_whitespace().map(|number| number.parse().expect("a number")).collect();
     let [whole, one] = numbers[..] else { panic!("{measured}") };
     let what = format!("verdicts of {HOSTS} hosts after one change, percent");
-    report.row(&what, format!("{one:.3} ms"), format!("{whole:.0} ms anew"), one / whole * 100.0, 1.0);
+    report.row(&what, format!("{one:.3} ms"), format!("{whole:.0} ms for all"), one / whole * 100.0, 1.0);
 }
 
 /// Follows the stream as a page does; returns the number of bytes that came before the end.

@@ -54,7 +54,7 @@ pub(crate) fn recording(report: &mut Report) {
     report.row(
         &format!("{what}: MiB"),
         format!("{bytes:.1} MiB"),
-        format!("{:.1} MiB all keys at the begin", before.0),
+        format!("{:.1} MiB all keys at the start", before.0),
         bytes,
         64.0,
     );

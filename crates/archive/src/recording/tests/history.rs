@@ -38,7 +38,7 @@ fn what_changed_is_told_across_segments_and_a_gap_is_a_difference() {
         &[4, 7, 8],
         &["between the revisions 4 and 7 only the difference is known"],
     );
-    // A gap before the begin does not matter.
+    // A gap before the start does not matter.
     check(&[(2, 3), (5, 9)], (7, 8), &[8], &[]);
 }
 

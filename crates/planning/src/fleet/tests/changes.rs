@@ -1,4 +1,4 @@
-//! A fleet that follows the keys of the store, beside one that is built anew from all of them.
+//! A fleet that follows the keys of the store, beside one that is built again from all of them.
 
 use super::*;
 use catalog::catalog_from_store;
@@ -139,10 +139,10 @@ proptest! {
             following.set_target(target_of(&entries));
             let (view, now) = (view_of(&entries), EpochSeconds(10_000));
             following.find_deadlocks(&view, now);
-            let mut anew =
+            let mut rebuilt =
                 Fleet::new(target_of(&entries), entries.iter().map(|(k, v)| (k.as_str(), v.as_bytes())));
-            anew.find_deadlocks(&view, now);
-            prop_assert_eq!(&following, &anew, "after {} {:?}", key, value);
+            rebuilt.find_deadlocks(&view, now);
+            prop_assert_eq!(&following, &rebuilt, "after {} {:?}", key, value);
             let is_in_loop =
                 |v: &FleetVerdict| matches!(v, FleetVerdict::Held(WhyNot::Deadlock(_)));
             let has_loop = following.verdicts().values().any(is_in_loop);

@@ -319,7 +319,7 @@ fn a_host_without_an_agent_is_judged_by_listing_and_results() {
 fn a_result_that_does_not_come_any_more_is_a_failure() {
     check(
         &[listed("v2"), reporting("validation")],
-        "failed: validation was reported once",
+        "failed: validation is no longer reported",
         FleetState::Failing,
     );
     let both = [listed("v2"), reporting("validation"), status("validation", "success")];

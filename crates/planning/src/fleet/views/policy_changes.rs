@@ -9,7 +9,7 @@ const NAMED_MAX: usize = 5;
 const NOT_SAID: [&str; 2] = ["format", "since"];
 
 /// Returns what differs between two policies as the store has them; `None` if one of them cannot be read, because events
-/// keep only the begin of long values.
+/// keep only the start of long values.
 pub(super) fn policy_changes(old: &str, new: &str) -> Option<String> {
     let [old, new] = [leaves(old)?, leaves(new)?];
     let mut names: Vec<&String> = old.keys().chain(new.keys()).collect();

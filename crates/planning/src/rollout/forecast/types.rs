@@ -27,7 +27,7 @@ pub struct ForecastInput<'a> {
     pub now: EpochSeconds,
 }
 
-/// How a rollout is expected to go. All times count from the begin of the forecast.
+/// How a rollout is expected to go. All times count from the start of the forecast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forecast {
     /// The stages, in order.

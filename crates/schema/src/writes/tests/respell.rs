@@ -33,7 +33,7 @@ fn kept(host: &HostName) -> Vec<Key> {
     keys
 }
 
-/// The keys of a host that end with its agent, or that it writes anew.
+/// The keys of a host that end with its agent, or that it writes again.
 fn dropped(host: &HostName) -> Vec<Key> {
     vec![
         Key::Live(host.clone()),
