@@ -112,9 +112,10 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
     };
     let mut from = 0;
     loop {
-        let shown = match options.whole {
-            true => agent::whole_output(socket, &run.run),
-            false => agent::run_output(socket, &run.run, from),
+        let shown = if options.whole {
+            agent::whole_output(socket, &run.run)
+        } else {
+            agent::run_output(socket, &run.run, from)
         };
         let shown = shown.map_err(failed)?.ok_or_else(no_agent)?;
         print(&shown, from, output)?;
@@ -250,10 +251,8 @@ impl Verb for Logs {
         if report.log.is_empty() {
             output::note(&no_log(host, report));
         } else if let (Some(phase), Some(step)) = (phase, step) {
-            output::note(&format!(
-                "{phase} step {step}, reported at {}:",
-                rfc3339(report.at).unwrap_or_default()
-            ));
+            let reported_at = rfc3339(report.at).unwrap_or_default();
+            output::note(&format!("{phase} step {step}, reported at {reported_at}:"));
         }
         if let Some(UploadedBundle { link, .. }) = &bundle {
             output::note(&format!(
