@@ -184,9 +184,9 @@ impl RolloutEndTask {
             self.drop_mark();
             return Ok(true);
         }
-        self.followed.follow(&ranges, found.revision);
         let ended = Ended { at: clock::now().wall, by: self.host.to_string() };
         let task = end_task(order, &found, &ended);
+        self.followed.follow(&task.follows(order), found.revision);
         let again = task.read_again_after(took).map(|delay| begun + took + delay);
         if let Some(mark) = &mut self.mark {
             (mark.read_at, mark.read_again) = (found.revision, again);
@@ -207,7 +207,7 @@ impl RolloutEndTask {
                 self.stop(order);
                 return Ok(false);
             }
-            EndTask::Wait => {}
+            EndTask::Wait(_) => {}
             EndTask::Tell(hosts) => {
                 let revision = found.revision_of(&Key::Closing(order));
                 self.write_mark(order, (revision, hosts), &mark, fence).await?;

@@ -125,9 +125,8 @@ impl Agent {
 
     /// Something that the host with the mark watches has changed.
     pub(crate) fn end_changed(&mut self, world: &mut World) -> Step {
-        let order = self.ending.search.map(|search| search.order);
-        let (Some(order), Some(mark)) = (order, &mut self.ending.mark) else { return Ok(()) };
-        if world.watching.has_changed(&ranges_of(order), mark.read_at) {
+        let Some(mark) = &mut self.ending.mark else { return Ok(()) };
+        if world.watching.has_changed(&self.ending.follows, mark.read_at) {
             let [earliest, latest] = mark.read_again;
             mark.read_again[1] = latest.min(earliest.max(world.now + millis(NEWS_DELAY)));
             let next = mark.read_again[1];
@@ -272,17 +271,18 @@ impl Agent {
             self.drop_mark(world);
             return Ok(());
         }
-        let ranges = ranges_of(order);
-        world.watching.watch((self.machine, self.process, Task::End), ranges);
         let ended = Ended { at: world.wall(), by: self.state.host.to_string() };
         let task = end_task(order, &found, &ended);
+        self.ending.follows = task.follows(order).iter().map(ToString::to_string).collect();
+        let process = (self.machine, self.process, Task::End);
+        world.watching.watch(process, self.ending.follows.clone());
         let again = task.read_again_after(Duration::ZERO).map(|delay| world.now + millis(delay));
         self.ending.mark = Some(HeldMark { read_at: found.revision, read_again: again, ..mark });
         // What changed while the answer was on its way.
         self.end_changed(world)?;
         match task {
             EndTask::Stop => return self.ended(world, order),
-            EndTask::Wait => self.keep_mark(world),
+            EndTask::Wait(_) => self.keep_mark(world),
             EndTask::Tell(hosts) => {
                 let revision = found.revision_of(&Key::Closing(order));
                 self.write_mark(world, order, (revision, hosts), mark);
@@ -341,10 +341,4 @@ impl Agent {
         }
         self.run(world)
     }
-}
-
-/// Returns what the host with the mark watches.
-fn ranges_of(order: InstructionOrder) -> Vec<String> {
-    let (_, ranges) = end_reads(order);
-    ranges.iter().map(ToString::to_string).collect()
 }

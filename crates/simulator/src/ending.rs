@@ -44,6 +44,8 @@ pub(crate) struct Ending {
     pub(crate) search: Option<EndSearch>,
     /// The mark while this host holds it, or may do so.
     pub(crate) mark: Option<HeldMark>,
+    /// The ranges that it watches while it holds the mark.
+    pub(crate) follows: Vec<String>,
     /// True while the task stands still, though the agent runs.
     pub(crate) stands_still: bool,
 }
@@ -70,6 +72,7 @@ impl Default for Ending {
             timer: 0,
             search: None,
             mark: None,
+            follows: Vec::new(),
             stands_still: false,
         }
     }

@@ -81,7 +81,7 @@ pub(super) async fn go_on(
             holders(host, &found, store).await?;
             return Ok(false);
         }
-        EndTask::Stop | EndTask::Wait | EndTask::Tell(_) => return Ok(false),
+        EndTask::Stop | EndTask::Wait(_) | EndTask::Tell(_) => return Ok(false),
     };
     match transaction {
         Some(transaction) => Ok(session.commit(&transaction, deadline).await?.applied),

@@ -6,8 +6,9 @@ use super::failures::{Budget, Failures};
 use super::halt::halts;
 use super::holders::{Holders, Proven};
 use super::opening::{Members, StageTask, stage_task};
-use super::results::{HostResult, vanished_by_version};
+use super::results::{HostResult, is_proven, vanished_by_version};
 use super::rules::{Rules, record_of};
+use super::stages::open_stage;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
@@ -35,8 +36,8 @@ const LOOK_AFTER_INTERVAL: Duration = Duration::from_secs(5);
 pub enum EndTask {
     /// Nothing more: the rollout has ended, or another one is current.
     Stop,
-    /// It looks again later.
-    Wait,
+    /// It looks again later, or when this changes.
+    Wait(WaitsFor),
     /// It writes its mark again, with this number of agents: the others ask the less often, the more there are.
     Tell(u32),
     /// It looks after hosts that vanished, in their update or after their proof: nobody else may wait for them.
@@ -52,7 +53,16 @@ pub enum EndTask {
     End(Transaction),
 }
 
-/// Returns what is read, all at one revision. The host with the mark watches the ranges.
+/// What the next stage, or the end, waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Hosts prove the version, fail, or are not waited for any more.
+    Progress,
+    /// Proven hosts list the version and give their claims back.
+    Release,
+}
+
+/// Returns what is read, all at one revision.
 pub fn end_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
     let hosts = vec![
         Prefix::Hosts,
@@ -73,11 +83,21 @@ impl EndTask {
         let pause = READ_PAUSE.max(took.saturating_mul(READ_PAUSE_FACTOR));
         let latest = match self {
             Self::LookAfter(_) => LOOK_AFTER_INTERVAL,
-            Self::Stop | Self::Wait => READ_INTERVAL,
+            Self::Stop | Self::Wait(_) => READ_INTERVAL,
             // What it has written, or what kept it from writing, is news.
             Self::Tell(_) | Self::Halt(_) | Self::Stage(_) | Self::Soak(..) | Self::End(_) => pause,
         };
         [pause, latest.max(pause)]
+    }
+
+    /// Returns the ranges that the host with the mark watches until its next read. Each host writes several keys of
+    /// its claims and its version, so those are watched only while they can change what the host does.
+    pub fn follows(&self, order: InstructionOrder) -> Vec<Prefix> {
+        let (_, mut ranges) = end_reads(order);
+        if *self != Self::Wait(WaitsFor::Release) {
+            ranges.retain(|range| !matches!(range, Prefix::Announced | Prefix::Claimed));
+        }
+        ranges
     }
 }
 
@@ -104,6 +124,7 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     let proven = Proven { order, lost_after: record.lost_after, hosts };
     let opening = StageOpening { at: ended.at, by: ended.by.clone(), hosts: live_hosts(found) };
     let stage = stage_task(&members, &opening);
+    let waits_for = waits_for(&members, open_stage(order, &record.stages, found), order, found);
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
     if !halts.is_empty() {
@@ -123,9 +144,19 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     }
     // The end opens every stage.
     if is_halted || stage != StageTask::AllOpen || !is_settled {
-        return EndTask::Wait;
+        return EndTask::Wait(waits_for);
     }
     EndTask::End(end(order, ended, found))
+}
+
+/// Returns what the stage after `open`, or the end, waits for.
+fn waits_for(members: &Members<'_>, open: u32, order: InstructionOrder, found: &KeySnapshot) -> WaitsFor {
+    let mut unsettled = members.unsettled(open).peekable();
+    if unsettled.peek().is_some() && unsettled.all(|(host, _)| is_proven(host, order, found)) {
+        WaitsFor::Release
+    } else {
+        WaitsFor::Progress
+    }
 }
 
 /// Returns the hosts that hold claims for an update and whose agents do not run.

@@ -172,7 +172,8 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
         change(&mut found);
         let task = match found.end_task() {
             EndTask::Stop => "stop",
-            EndTask::Wait => "wait",
+            EndTask::Wait(WaitsFor::Progress) => "wait for progress",
+            EndTask::Wait(WaitsFor::Release) => "wait for release",
             EndTask::Tell(_) => "tell",
             EndTask::LookAfter(_) => "look after",
             EndTask::Halt(_) => "halt",
@@ -186,16 +187,29 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
     };
     check("the other does not run", &|_| {}, "end");
     check("the other gave up", &|f| gave_up(f, "web1"), "end");
-    check("the other goes on", &|f| drop(f.live("web1").record()), "wait");
+    check("the other goes on", &|f| drop(f.live("web1").record()), "wait for progress");
+    let proven = |f: &mut Found| {
+        f.live("web1").progress("web1", ProgressState::Proven);
+    };
+    check("the other is proven and not listed yet", &proven, "wait for release");
+    check(
+        "the other is proven, listed, and holds its claims",
+        &|f| {
+            proven(f);
+            f.put(&Key::Announced(host("web1")), "v2", 68).claimed("web1", false);
+        },
+        "wait for release",
+    );
     check("another version is desired", &|f| drop(f.put(&Key::CurrentVersion, "v3", 90).record()), "stop");
     check("the other vanished", &|f| drop(f.claimed("web1", false).record()), "look after");
     let vanished = |f: &mut Found| drop(f.progress("web1", ProgressState::Proven).record());
     check("the other vanished after its proof", &vanished, "look after");
-    check("none is proven", &|f| drop(f.put(&Key::Announced(host("web0")), "v1", 69).record()), "wait");
+    let none = |f: &mut Found| drop(f.put(&Key::Announced(host("web0")), "v1", 69).record());
+    check("none is proven", &none, "wait for progress");
     check(
         "it is halted",
         &|f| drop(f.put(&Key::Halt(ORDER), r#"{"at":1,"by":"x","why":"y"}"#, 70).record()),
-        "wait",
+        "wait for progress",
     );
     let two = |f: &mut Found| {
         gave_up(f, "web1");

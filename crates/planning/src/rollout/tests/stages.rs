@@ -53,7 +53,7 @@ impl Found {
             }
             EndTask::Soak(stage, length) => format!("soak {stage} for {length}"),
             EndTask::Stop => "stop".into(),
-            EndTask::Wait => "wait".into(),
+            EndTask::Wait(_) => "wait".into(),
             EndTask::Tell(_) => "tell".into(),
             EndTask::LookAfter(_) => "look after".into(),
             EndTask::Halt(_) => "halt".into(),
