@@ -6,9 +6,10 @@ use anyhow::{Context, Result};
 use commands::trust;
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
 use planning::settings;
-use planning::settings::{EntryKind, Settings, SettingsError, SettingsErrors, ValidationDirectory};
+use planning::settings::{EntryKind, Settings, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use toml_reader::{SettingsError, SettingsErrors};
 
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 

@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
-use planning::settings::{ObserverSettings, SettingsErrors, read_observer};
+use planning::settings::{ObserverSettings, read_observer};
 use std::path::Path;
+use toml_reader::SettingsErrors;
 
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 

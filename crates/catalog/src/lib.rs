@@ -15,14 +15,11 @@ mod hiera;
 mod instance;
 mod instance_view;
 mod json;
-pub mod mistakes;
 pub mod requires;
 mod state;
 #[cfg(test)]
 mod tests;
-pub mod text;
 mod view;
-mod words;
 
 pub use cache::{CachedCatalog, CachedInstance, CachedNames};
 pub use common::Common;

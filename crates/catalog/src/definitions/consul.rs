@@ -10,12 +10,12 @@ use crate::definitions::service::{
     check_id,
 };
 use crate::json;
-use crate::text::{line_of, nearest};
 use schema::health::CheckStatus;
 use schema::names::{ServiceName, Tag, quoted};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use toml_reader::text::{line_of, nearest};
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,13 +5,13 @@ use crate::definitions::service::{
     CheckDefinition, CheckKind, DefinitionError, DefinitionErrors, Parsed, ServiceAddress, ServiceDefinition,
     check_id,
 };
-use crate::mistakes::{self, line_of};
 use schema::health::CheckStatus;
 use schema::names::{InterfaceName, ServiceName, Tag};
 use schema::time::Span;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use toml_reader::line_of;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -81,7 +81,7 @@ impl Wrong {
 /// Returns the mistakes, each with its line.
 pub(super) fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionErrors> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
-    let document = mistakes::read::<File>(text);
+    let document = toml_reader::read::<File>(text);
     let mut errors: Vec<DefinitionError> = document
         .mistakes
         .into_iter()

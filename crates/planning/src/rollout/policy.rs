@@ -1,14 +1,13 @@
 //! The file of a rollout policy, in TOML.
 
 use super::resolve::unusable;
-use crate::settings::{SettingsError, SettingsErrors};
-use catalog::mistakes;
 use schema::limit::LimitBy;
 use schema::names::{LimitValue, StageName};
 use schema::records::{LimitRule, LimitSize, OnHalt, RolloutPolicy, StageRule, TimeOfDay, Weekdays, Window};
 use schema::time::Span;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use toml_reader::{SettingsError, SettingsErrors};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,7 +77,7 @@ fn stage_rule(table: StageTable) -> Result<StageRule, String> {
 /// # Errors
 /// Returns what is wrong, and where.
 pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsErrors> {
-    let document = mistakes::read::<PolicyFile>(text);
+    let document = toml_reader::read::<PolicyFile>(text);
     let Some((read, _)) = document.content.filter(|_| document.mistakes.is_empty()) else {
         let errors = document.mistakes.into_iter().map(|mistake| SettingsError::in_file(file, mistake));
         return Err(SettingsErrors(errors.collect()));

@@ -1,13 +1,13 @@
 //! Merges several files into one table. Tables merge, arrays of tables append in the order of the
 //! files, and every other value replaces the earlier one. Each value remembers its file and line.
 
-use crate::settings::error::SettingsError;
-use catalog::text::line_at;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use toml::de::{DeTable, DeValue, Deserializer};
 use toml::{Spanned, Table, Value};
+use toml_reader::SettingsError;
+use toml_reader::text::line_at;
 
 /// The setting that makes an entry replace an earlier one.
 const REPLACE: &str = "replace";

@@ -29,7 +29,7 @@ pub(crate) use agent::{BACKOFF_SECONDS, SUSPECT_AFTER};
 pub use agent::{LogFormat, Settings, read_version_file};
 pub use bundles::BundlesSettings;
 pub use command::VERSION_PLACEHOLDER;
-pub use error::{SettingsError, SettingsErrors, name_of};
+pub use error::name_of;
 pub use initial::Initial;
 pub use merge::is_secret_name;
 pub use notify::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};

@@ -3,18 +3,18 @@
 use super::agent::{LogFormat, LogFragment};
 use super::checks;
 use super::command::absolute_path;
-use super::error::{Problems, SettingsError, SettingsErrors, name_of};
+use super::error::{Problems, name_of};
 use super::notify::{NotifyFragment, NotifySettings};
 use super::public_url::PublicUrl;
 use super::recorder::{RecorderFragment, RecorderSettings};
 use super::store::{StoreFragment, StoreSettings};
 use crate::incidents::IncidentTimes;
-use catalog::mistakes;
 use schema::names::HostName;
 use schema::time::Span;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use toml_reader::{SettingsError, SettingsErrors};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -102,7 +102,7 @@ pub struct ObserverSettings {
 /// # Errors
 /// Returns all mistakes, each with its line.
 pub fn read_observer(file: &str, text: &str) -> Result<ObserverSettings, SettingsErrors> {
-    let document = mistakes::read::<Fragment>(text);
+    let document = toml_reader::read::<Fragment>(text);
     let in_file = |mistake| SettingsError::in_file(file, mistake);
     let mut errors: Vec<SettingsError> = document.mistakes.into_iter().map(in_file).collect();
     let Some((fragment, table)) = document.content else { return Err(SettingsErrors(errors)) };
@@ -110,7 +110,7 @@ pub fn read_observer(file: &str, text: &str) -> Result<ObserverSettings, Setting
     let settings = validate(fragment, &mut problems);
     errors.extend(problems.into_found().into_iter().map(|(path, message)| SettingsError {
         file: file.to_owned(),
-        line: mistakes::line_of(text, table.get_ref(), &path),
+        line: toml_reader::line_of(text, table.get_ref(), &path),
         setting: name_of(&path),
         message,
     }));

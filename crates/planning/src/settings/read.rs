@@ -3,14 +3,14 @@
 use crate::policy::{Policy, Step, Steps};
 use crate::settings::agent::{BACKOFF_SECONDS, Fragment, SUSPECT_AFTER, Settings, StepFragment};
 use crate::settings::command::{absolute, absolute_path, check_placeholders};
-use crate::settings::error::{Problems, SettingsError, SettingsErrors, name_of};
+use crate::settings::error::{Problems, name_of};
 use crate::settings::merge::Tree;
 use crate::settings::secret_pattern::SecretPattern;
 use crate::settings::{checks, services};
-use catalog::mistakes;
 use schema::time::{Backoff, Span, format_duration};
 use std::net::SocketAddr;
 use std::time::Duration;
+use toml_reader::{SettingsError, SettingsErrors};
 
 /// Settings that remember where they are written.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub fn read_with_places(fragments: &[(String, String)]) -> (Option<PlacedSetting
     let mut tree = Tree::default();
     let mut lost_tables = false;
     for (file, text) in fragments {
-        let document = mistakes::read::<Fragment>(text);
+        let document = toml_reader::read::<Fragment>(text);
         errors.extend(document.mistakes.into_iter().map(|mistake| SettingsError::in_file(file, mistake)));
         lost_tables |= document.lost_tables;
         if let Some((_, table)) = document.content {

@@ -1,8 +1,9 @@
 //! What is right and wrong in settings.
 
-use super::{Settings, SettingsErrors, read};
+use super::{Settings, read};
 use schema::records::Driver;
 use std::time::Duration;
+use toml_reader::SettingsErrors;
 
 fn one(text: &str) -> Result<Settings, SettingsErrors> {
     read(&[("agent.toml".into(), text.into())])

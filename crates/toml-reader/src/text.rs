@@ -1,7 +1,7 @@
 //! Helpers to read files that people write: the line of an error, the nearest known name.
 
 /// Returns the number of the first line that contains `part`, counted from 1.
-pub(super) fn line_of(text: &str, part: &str) -> Option<usize> {
+pub fn line_of(text: &str, part: &str) -> Option<usize> {
     text.lines().position(|line| line.contains(part)).map(|at| at + 1)
 }
 

@@ -3,6 +3,12 @@
 //! serde ends at the first mistake. Therefore what is wrong is taken out of the document, and the
 //! rest is read again.
 
+mod error;
+pub mod text;
+mod words;
+
+pub use error::{SettingsError, SettingsErrors};
+
 use crate::text::line_at;
 use crate::words::{in_plain_words, missing_setting, unknown_setting};
 use serde::de::DeserializeOwned;
