@@ -9,10 +9,10 @@ use crate::secrets::Secrets;
 use crate::templates;
 use commands::trust;
 use etcd_session::{ConfigError, SessionConfig, TlsFiles, check_certificates};
-use planning::lint::Severity;
-use planning::named_files::{Purpose, Seen, Where, assess, named_files};
-use planning::settings::{PlacedSettings, Settings, name_of, read_with_places};
 use schema::names::quoted;
+use settings::lint::Severity;
+use settings::named_files::{Purpose, Seen, Where, assess, named_files};
+use settings::{PlacedSettings, Settings, name_of, read_with_places};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 

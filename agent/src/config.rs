@@ -1,12 +1,11 @@
-//! Reads settings from files and the environment. Their rules are in `planning::settings`.
+//! Reads settings from files and the environment. Their rules are in the crate `settings`.
 
 use crate::bundles;
 use crate::secrets::Secrets;
 use anyhow::{Context, Result};
 use commands::trust;
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
-use planning::settings;
-use planning::settings::{EntryKind, Settings, ValidationDirectory};
+use settings::{EntryKind, Settings, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use toml_reader::{SettingsError, SettingsErrors};

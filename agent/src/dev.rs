@@ -3,7 +3,7 @@
 
 use crate::config;
 use anyhow::{Context, Result};
-use planning::settings::Settings;
+use settings::Settings;
 use solo_etcd::{DEFAULT_QUOTA_BYTES, Solo, Storage};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};

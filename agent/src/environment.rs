@@ -3,8 +3,8 @@
 
 use crate::settings_watch::SettingsView;
 use etcd_session::Session;
-use planning::settings::Settings;
 use schema::names::HostName;
+use settings::Settings;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 use crate::files::replace_if_different;
 use crate::reconcile::{Reconcile, Wake};
 use crate::status::{Status, StatusTarget};
-use planning::settings::Settings;
 use serde_json::json;
+use settings::Settings;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;

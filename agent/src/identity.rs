@@ -3,9 +3,9 @@
 
 use crate::files::Directory;
 use anyhow::{Context, Result};
-use planning::settings::Settings;
 use schema::names::{HostName, Token};
 use schema::records::{LiveClaim, MachineInfo, STORE_FORMAT};
+use settings::Settings;
 use std::path::Path;
 
 /// The identity of this agent.

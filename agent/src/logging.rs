@@ -1,7 +1,7 @@
 //! The log of the agent.
 
 use crate::journald::Journald;
-use planning::settings::LogFormat;
+use settings::LogFormat;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;

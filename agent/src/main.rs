@@ -3,8 +3,8 @@
 use agent::check_config::check_config;
 use agent::{NameInUse, StateDirectoryInUse, TaskEnded, config, dev, logging, run, step};
 use clap::{Parser, Subcommand};
-use planning::settings::LogFormat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use settings::LogFormat;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use archive::{Cut, Redactor, SHORTEST_SECRET, in_form, unescaped_url};
 use catalog::checks::OUTPUT_MAX_BYTES;
 use etcd_session::Secret;
-use planning::settings::{SecretPattern, Settings, is_secret_name};
+use settings::{SecretPattern, Settings, is_secret_name};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
@@ -176,7 +176,7 @@ mod tests {
         let environment = "[environment]\nDB_PASSWORD = \"canary1\"\nPGPASS = \"canary2\"\nLOGIN_TOKEN = \"canary1long\"\n\
              DATABASE_URL = \"postgres://app:canary3@db/x\"\nMAIN_DSN = \"app:canary4@tcp(db:3306)/x\"\n\
              ESCAPED_URL = \"postgres://app:c%40nary6@db/x\"\nOTHER_DSN = \"host=db password=canary5 user=app\"\nSHORT_KEY = \"e\"\nEMPTY_SECRET = \"\"\nPLACE = \"here\"\n";
-        let settings = planning::settings::read(&[("f".into(), environment.into())]).unwrap();
+        let settings = settings::read(&[("f".into(), environment.into())]).unwrap();
         let secrets = Secrets::default();
         assert_eq!(secrets.learn_settings(&settings), [""; 0]);
         for (text, expected) in [
@@ -203,7 +203,7 @@ mod tests {
             ("secret_patterns = ['tok-[0-9]{6}', 'key-[0-9]+']\n", "*** and ***, ***"),
             ("", "*** and tok-123456, key-77"),
         ] {
-            let settings = planning::settings::read(&[("f".into(), text.into())]).unwrap();
+            let settings = settings::read(&[("f".into(), text.into())]).unwrap();
             assert_eq!(secrets.learn_settings(&settings), [""; 0]);
             assert_eq!(secrets.redact("canary-1 and tok-123456, key-77"), expected, "{text}");
         }
@@ -220,7 +220,7 @@ mod tests {
         )
         .unwrap();
         let text = format!("secret_files = [{:?}, {:?}]\n", path, missing);
-        let settings = planning::settings::read(&[("f".into(), text)]).unwrap();
+        let settings = settings::read(&[("f".into(), text)]).unwrap();
         let secrets = Secrets::default();
         let unreadable = secrets.learn_settings(&settings);
         assert_eq!(unreadable.len(), 1, "{unreadable:?}");

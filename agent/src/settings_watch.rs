@@ -5,7 +5,7 @@ use crate::config::Untrusted;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use anyhow::Result;
-use planning::settings::Settings;
+use settings::Settings;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -2,13 +2,13 @@
 
 use etcd_session::{LeaseEnd, PresenceState, Snapshot};
 use planning::host::{Decision, RunningStep, Target};
-use planning::settings::ValidationDirectory;
 use schema::names::{HostName, Version};
 use schema::records::Cause;
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
 use serde::Serialize;
 use serde_json::{Value, json};
+use settings::ValidationDirectory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 
 use crate::failpoint;
 use crate::reconcile::{self, LastPass, Passes, Reconcile};
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};

@@ -2,8 +2,8 @@
 //! leases.
 
 use crate::settings::Settings;
-use planning::settings::EntryKind;
 use schema::names::{HostName, Version};
+use settings::EntryKind;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

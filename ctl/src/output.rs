@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use anyhow::Context;
 use archive::recording::{AboutPast, PastView};
 use etcd_session::StoreError;
-use planning::text::{Text, clean, cut_to};
+use fleet::text::{Text, clean, cut_to};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::tcgetwinsize;
 use schemars::JsonSchema;

@@ -1,8 +1,8 @@
-//! Reads the settings. Their rules are in `planning::settings`.
+//! Reads the settings. Their rules are in the crate `settings`.
 
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
-use planning::settings::{ObserverSettings, read_observer};
+use settings::{ObserverSettings, read_observer};
 use std::path::Path;
 use toml_reader::SettingsErrors;
 

@@ -14,7 +14,7 @@ use crate::recorder::RecorderFeed;
 use etcd_session::{
     Advance, Assembly, Deadline, Feed, FeedEvent, FeedOptions, ReadOnlySession, StorePosition,
 };
-use planning::fleet::FleetVerdict;
+use fleet::FleetVerdict;
 use schema::keys;
 use schema::names::Token;
 use schema::reads::Keys;

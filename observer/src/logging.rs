@@ -1,6 +1,6 @@
 //! The log, on standard error.
 
-use planning::settings::LogFormat;
+use settings::LogFormat;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;

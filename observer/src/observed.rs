@@ -2,8 +2,8 @@
 
 use catalog::{View, catalog_from_store};
 use etcd_session::Assembly;
-use planning::fleet::{Fleet, FleetTarget};
-use planning::incidents::OpenIncident;
+use fleet::incidents::OpenIncident;
+use fleet::{Fleet, FleetTarget};
 use schema::keys::{Key, Prefix};
 use schema::names::Token;
 use schema::records::StoreIdentity;

@@ -5,8 +5,8 @@ use archive::objects::ObjectStore;
 use archive::recording::{
     At, Directory, History, Moment, Past, Recording, RecordingError, SegmentName, Source, list_objects,
 };
-use planning::settings::{ObjectsSettings, RecorderSettings};
 use schema::time::EpochSeconds;
+use settings::{ObjectsSettings, RecorderSettings};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

@@ -5,8 +5,8 @@
 use crate::secret_file;
 use anyhow::{Context, Result, bail, ensure};
 use etcd_session::random_token;
-use planning::settings::HttpAccess;
 use ring::digest::{SHA256, digest};
+use settings::HttpAccess;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Opens the object store that the settings name.
 
 use archive::objects::{ConfigError, Credentials, CredentialsError, ObjectStore, WrittenConfig};
-use planning::settings::{BundlesSettings, ObjectsSettings};
+use settings::{BundlesSettings, ObjectsSettings};
 
 /// Reads the access key; `None` if none is set.
 pub(super) fn credentials(settings: &BundlesSettings) -> Result<Option<Credentials>, CredentialsError> {

@@ -2,9 +2,9 @@
 
 use super::resolved::Resolved;
 use catalog::definitions::{ServiceAddress, ServiceDefinition};
-use planning::settings::ServicesSettings;
 use schema::names::InterfaceName;
 use schema::records::{Interfaces, published_interfaces, usable_addresses};
+use settings::ServicesSettings;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -128,7 +128,7 @@ mod tests {
             ]
             .into_iter(),
         );
-        let mut settings = planning::settings::read(&[]).unwrap().services;
+        let mut settings = settings::read(&[]).unwrap().services;
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
         let check = |service: &ServiceDefinition, settings: &ServicesSettings, expected: &[&str]| {
             let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
@@ -157,7 +157,7 @@ mod tests {
         let found =
             [("lo", vec![ip("127.0.0.1"), ip("::1")]), ("eth0", vec![ip("fe80::5")]), ("eth1", vec![])];
         let here = Addresses::of(found.into_iter());
-        let mut settings = planning::settings::read(&[]).unwrap().services;
+        let mut settings = settings::read(&[]).unwrap().services;
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
         let check = |service: &ServiceDefinition,
                      settings: &ServicesSettings,

@@ -5,7 +5,7 @@ use crate::files::read_trusted;
 use crate::reconcile::{Reconcile, Wake};
 use catalog::definitions::{Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list};
 use notify::{RecursiveMode, Watcher};
-use planning::settings::{ServicesSettings, Settings};
+use settings::{ServicesSettings, Settings};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -223,7 +223,7 @@ mod tests {
             "[services]\ndirectories = [\"{0}\"]\nprofile_list = \"{0}/list.txt\"\n",
             directory.display()
         );
-        Arc::new(planning::settings::read(&[("a".into(), text)]).unwrap())
+        Arc::new(settings::read(&[("a".into(), text)]).unwrap())
     }
 
     fn names(loaded: &Loaded) -> Vec<&str> {

@@ -8,12 +8,12 @@ use crate::reconcile::{Reconcile, Wake};
 use crate::supervise;
 use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
 use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
-use planning::policy::Policy;
-use planning::settings::Settings;
+use planning::host::SiteConfig;
 use schema::health::Level;
 use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, Role, ServiceName};
 use schema::records::Wait;
+use settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -220,7 +220,7 @@ impl NeedsTask {
 
     /// Follows the roster if the host needs it and the store is trusted. Nothing in an untrusted
     /// store is believed; the last known roster stays.
-    fn follow_roster(&mut self, policy: &Policy) {
+    fn follow_roster(&mut self, policy: &SiteConfig) {
         let needs_roster = policy.requires.iter().any(|r| matches!(r.count, Count::All(_)));
         let trusted = self.trust.borrow_and_update().epoch;
         let (number, feed) = &mut self.feed;
@@ -236,7 +236,7 @@ impl NeedsTask {
         }
     }
 
-    fn policy(&self) -> Policy {
+    fn policy(&self) -> SiteConfig {
         self.settings.borrow().policy.clone()
     }
 
@@ -267,12 +267,12 @@ impl NeedsTask {
     }
 
     /// True if a requirement waits for a probe to succeed.
-    fn is_probe_due(&self, policy: &Policy) -> bool {
+    fn is_probe_due(&self, policy: &SiteConfig) -> bool {
         policy.requires.iter().filter_map(probe_of).any(|probe| !self.passed.contains(&probe))
     }
 
     /// Starts every probe that does not run already.
-    fn start_probes(&mut self, policy: &Policy) {
+    fn start_probes(&mut self, policy: &SiteConfig) {
         if self.environment.untrusted().is_some() {
             return;
         }

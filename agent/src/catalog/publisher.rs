@@ -18,7 +18,6 @@ use etcd_session::{
     Contradictions, Deadline, PresenceState, Session, Statement, StoreError, Written, jitter, refused_delay,
     write_backoff,
 };
-use planning::settings::Settings;
 use schema::codec::cut;
 use schema::health::Health;
 use schema::keys::Key;
@@ -28,6 +27,7 @@ use schema::time::BootMillis;
 use schema::writes::services::{SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 use schema::writes::{Fence, WriteRefusal};
 use serde::{Deserialize, Serialize};
+use settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;

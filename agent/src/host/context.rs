@@ -6,9 +6,9 @@ use crate::files::Directory;
 use crate::journal;
 use crate::rollout::FoundRollout;
 use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
-use planning::host::{Addressable, BrakesMemory, HostProblems, HostState, Published, Target, VersionFile};
-use planning::policy::Policy;
-use planning::settings::ValidationDirectory;
+use planning::host::{
+    Addressable, BrakesMemory, HostProblems, HostState, Published, SiteConfig, Target, VersionFile,
+};
 use schema::keys::Key;
 use schema::names::Version;
 use schema::records::{MachineInfo, Wait};
@@ -16,6 +16,7 @@ use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 use schema::writes::Fence;
+use settings::ValidationDirectory;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(crate) struct Context {
     pub(super) state: HostState,
     /// True if the journal on disk is older than the state.
     pub(super) unsaved: bool,
-    pub(super) policy: Policy,
+    pub(super) policy: SiteConfig,
     /// The facts about the machine, for reports.
     pub(super) facts: MachineInfo,
     /// The validation directory as last read.
@@ -90,7 +91,7 @@ impl Context {
     }
 
     /// Returns the context of a host of which nothing was observed yet.
-    pub(super) fn new(state: HostState, policy: Policy, facts: MachineInfo) -> Self {
+    pub(super) fn new(state: HostState, policy: SiteConfig, facts: MachineInfo) -> Self {
         Self {
             state,
             unsaved: true,

@@ -8,15 +8,14 @@ use crate::rollout::{WantedEnd, WantedRollout};
 use crate::{clock, config};
 use etcd_session::{PresenceState, jitter};
 use planning::host::{
-    Addressable, Claim, Commands, Fact, HostProblems, Published, Target, VersionFile, store_view,
+    Addressable, Claim, Commands, Fact, HostProblems, Published, SiteConfig, Target, VersionFile, store_view,
 };
-use planning::policy::Policy;
-use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
 use schema::instruction::Instruction;
 use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck, FileProblem, ProblemFile, REASON_MAX_BYTES};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
+use settings::{ValidationDirectory, read_version_file as parse_version_file};
 
 impl Reconciler {
     /// Reads the files of this machine. Others change them at any time, so they are read at each
@@ -66,7 +65,7 @@ impl Reconciler {
     }
 
     /// Returns the policy of the settings together with the entries of the validation directory.
-    pub(super) fn policy(&self, directory: Option<&ValidationDirectory>) -> Policy {
+    pub(super) fn policy(&self, directory: Option<&ValidationDirectory>) -> SiteConfig {
         let mut policy = self.settings.settings.borrow().policy.clone();
         if let Some(directory) = directory {
             policy.steps.validate.extend(directory.steps());

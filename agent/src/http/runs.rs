@@ -7,7 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use http_server::{ErrorResponse, json_body};
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use schema::names::Token;
 use schema::steps::StepEnd;
 use serde::Deserialize;

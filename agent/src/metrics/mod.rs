@@ -4,8 +4,7 @@
 mod process;
 
 use etcd_session::{RequestKind, StoreError};
-use planning::host::ValidationResult;
-use planning::policy::StepMeaning;
+use planning::host::{StepMeaning, ValidationResult};
 use process::ProcessMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;

@@ -17,8 +17,7 @@ pub use record::{Output, RunAbout, RunResult, Specification};
 
 use crate::failpoint;
 use crate::files::Directory;
-use planning::host::RunningStep;
-use planning::policy::Step;
+use planning::host::{RunningStep, Step};
 use record::{FILE_MAX_BYTES, RESULT, RUNNER, SPECIFICATION};
 use rustix::fs::{FlockOperation, flock};
 use schema::names::Token;

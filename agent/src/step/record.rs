@@ -2,7 +2,7 @@
 
 use crate::files::Directory;
 use archive::Cut;
-use planning::policy::Leftovers;
+use planning::host::Leftovers;
 use schema::names::{StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::steps::{StepEnd, StepPhase};

@@ -8,7 +8,7 @@ use super::record::{OUTPUT, RESULT, RUNNER, RunResult, Specification};
 use crate::clock::boot_millis;
 use crate::failpoint;
 use crate::files::Directory;
-use planning::policy::Leftovers;
+use planning::host::Leftovers;
 use rustix::process::{Signal, WaitOptions, wait};
 use schema::steps::StepEnd;
 use std::io;

@@ -14,9 +14,8 @@ use crate::violation::Violation;
 use crate::world::World;
 use planning::host::{
     BrakesMemory, Decision, Desired, Fact, HostProblems, HostState, Observed, Published, RunningStep,
-    StepReport, StoreWrite, Target, VersionFile, advance, reassess, store_view,
+    SiteConfig, StepReport, StoreWrite, Target, VersionFile, advance, reassess, store_view,
 };
-use planning::policy::Policy;
 use planning::rollout::Holders;
 use schema::followed::{FollowedKeys, Scope};
 use schema::names::{HostName, StepName, Token};
@@ -103,7 +102,7 @@ pub(crate) struct Agent {
     pub(crate) instance: Token,
     pub(crate) life: Life,
     pub(crate) unsaved: bool,
-    pub(crate) policy: Policy,
+    pub(crate) policy: SiteConfig,
     pub(crate) followed: FollowedKeys,
     pub(crate) marks: Marks,
     pub(crate) is_connected: bool,

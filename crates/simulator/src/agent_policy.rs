@@ -1,6 +1,6 @@
 //! The steps and intervals of hosts.
 
-use planning::policy::{Leftovers, Policy, Step, Steps};
+use planning::host::{Leftovers, SiteConfig, Step, Steps};
 use schema::names::StepName;
 use schema::records::Driver;
 use schema::time::Backoff;
@@ -21,8 +21,8 @@ fn step(name: &str) -> Step {
 
 /// Returns the intervals that hosts have without settings, one apply step and one validation. Settled hosts
 /// validate seldom.
-pub(crate) fn usual_policy() -> Policy {
-    Policy {
+pub(crate) fn usual_policy() -> SiteConfig {
+    SiteConfig {
         driver: Driver::Agent,
         steps: Steps { apply: vec![step("packages")], validate: vec![step("http")], ..Steps::default() },
         requires: Vec::new(),
@@ -40,13 +40,13 @@ pub(crate) fn usual_policy() -> Policy {
 }
 
 /// Returns steps and intervals, drawn.
-pub(crate) fn drawn_policy(rng: &mut fastrand::Rng) -> Policy {
+pub(crate) fn drawn_policy(rng: &mut fastrand::Rng) -> SiteConfig {
     let some = |rng: &mut fastrand::Rng, name| if rng.bool() { vec![step(name)] } else { Vec::new() };
     let mut apply = vec![step("packages")];
     if rng.bool() {
         apply.push(step("configuration"));
     }
-    Policy {
+    SiteConfig {
         driver: Driver::Agent,
         steps: Steps {
             prefetch: some(rng, "fetch"),

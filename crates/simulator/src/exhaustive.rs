@@ -6,7 +6,7 @@ use crate::model::{Model, Move, Setting};
 use crate::mutation::Mutation;
 use crate::script::Script;
 use crate::violation::Violation;
-use planning::policy::Policy;
+use planning::host::SiteConfig;
 use schema::limit::LimitBy;
 use schema::names::Version;
 use schema::records::{LimitRule, LimitSize, RolloutPolicy};
@@ -102,7 +102,7 @@ impl Bounds {
         let policy = RolloutPolicy { limits: vec![limit], failure_budget, ..RolloutPolicy::default() };
         // A host that failed once does not try again; time stands still.
         let agent =
-            Policy { suspect_after: 1, validate_every: Duration::from_secs(36_000), ..usual_policy() };
+            SiteConfig { suspect_after: 1, validate_every: Duration::from_secs(36_000), ..usual_policy() };
         Script { policy: Some(policy), agent, ..Script::of_hosts(self.hosts) }
     }
 }

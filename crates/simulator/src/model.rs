@@ -10,8 +10,7 @@ use crate::script::Script;
 use crate::store::{Committed, Store};
 use crate::violation::{Violation, broken};
 use crate::world::World;
-use planning::host::{Brakes, BrakesMemory, HostState, store_view};
-use planning::policy::Policy;
+use planning::host::{Brakes, BrakesMemory, HostState, SiteConfig, store_view};
 use planning::rollout::{RECORD_RANGES, RolloutView, first_reads, resolve, second_reads};
 use schema::followed::FollowedKeys;
 use schema::freeze::FreezeScope;
@@ -75,7 +74,7 @@ pub(crate) struct ModelHost {
 /// What does not change.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    pub(crate) policy: Policy,
+    pub(crate) policy: SiteConfig,
     pub(crate) mutation: Option<&'static Mutation>,
     pub(crate) next: Version,
     pub(crate) now: Now,

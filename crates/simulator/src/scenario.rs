@@ -3,7 +3,7 @@
 
 use crate::agent_policy::drawn_policy;
 use crate::script::{NetworkFaults, Script, Wrong};
-use planning::policy::Policy;
+use planning::host::SiteConfig;
 use schema::names::{StepName, Version};
 use schema::steps::{StepEnd, StepPhase};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,7 @@ pub(crate) enum Incident {
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) hosts: usize,
-    pub(crate) policy: Policy,
+    pub(crate) policy: SiteConfig,
     pub(crate) network: NetworkFaults,
     /// Probability that an agent is killed at a boundary: before or after it writes its journal,
     /// the version file or the store.

@@ -1,7 +1,7 @@
 //! A fleet that is given and not drawn: its hosts, its versions, and what happens to it at which time.
 
 use crate::agent_policy::usual_policy;
-use planning::policy::Policy;
+use planning::host::SiteConfig;
 use schema::freeze::FreezeScope;
 use schema::names::{HostName, Role, Version};
 use schema::records::{RolloutPolicy, RosterEntry};
@@ -23,7 +23,7 @@ pub struct Script {
     /// How long each step takes.
     pub step_millis: u64,
     /// The steps and intervals of all hosts.
-    pub agent: Policy,
+    pub agent: SiteConfig,
     /// Probability that an agent is killed at a boundary: before or after it writes its journal, the version
     /// file or the store.
     pub crashes: f64,

@@ -9,11 +9,11 @@ use super::{
 use crate::agent::{RunOutput, Runs};
 use crate::manual::ManualAnswer;
 use crate::output::ErrorAnswer;
-use planning::fleet::views::{
-    EventsView, FailuresView, HostView, HostsView, RootsView, ServiceView, ServicesView, StatusView,
-    UnaccountedView,
+use fleet::views::{
+    EventsView, FailuresView, HostView, HostsView, RolloutHistory, RootsView, ServiceView, ServicesView,
+    StatusView, UnaccountedView,
 };
-use planning::rollout::{RolloutHistory, RolloutStatus};
+use planning::rollout::RolloutStatus;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 /// Returns the answer of a verb that cannot answer.

@@ -9,7 +9,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use archive::bundle::About;
 use clap::Args;
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use schema::names::{Fingerprint, HostName, Version};
 use schema::records::BundleLink;
 use schemars::JsonSchema;

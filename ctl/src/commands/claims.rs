@@ -6,7 +6,7 @@ use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
-use planning::fleet::views::{ClaimView, HeldClaimView};
+use fleet::views::{ClaimView, HeldClaimView};
 use schema::keys::{self, Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;

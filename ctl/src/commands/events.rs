@@ -9,7 +9,7 @@ use crate::output::{self, Output, Screen};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use etcd_session::{Feed, FeedBegin, FeedEvent, FeedOptions, FoundEntry};
-use planning::fleet::views::{EventsView, HostChange, PastEvent, event_reads, events_after, tells_of_events};
+use fleet::views::{EventsView, HostChange, PastEvent, event_reads, events_after, tells_of_events};
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::time::parse_duration;

@@ -9,7 +9,7 @@ use archive::bundle::{About, BUNDLE_MAX_BYTES, Digested, unpack};
 use archive::objects::{ObjectName, ObjectStore, ObjectsUrl};
 use clap::Args;
 use etcd_session::StoreError;
-use planning::fleet::{NewestBundles, UploadedBundle};
+use fleet::{NewestBundles, UploadedBundle};
 use schema::keys::{self, Key, Prefix, StatusState};
 use schema::names::{Fingerprint, HostName, StatusType};
 use schema::records::{Report, StatusRecord};

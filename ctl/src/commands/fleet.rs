@@ -4,7 +4,7 @@ use super::context::{Store, now};
 use super::services;
 use crate::output;
 use etcd_session::{Deadline, FoundEntry, StoreError};
-use planning::fleet::{Fleet, FleetTarget, FleetVerdict, HostFacts};
+use fleet::{Fleet, FleetTarget, FleetVerdict, HostFacts};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::records::certificate_warning;

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
-use planning::fleet::views::FreezeView;
+use fleet::views::FreezeView;
 use planning::rollout::hosts_of;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;

@@ -2,8 +2,8 @@
 
 use super::context::{Store, now};
 use etcd_session::StoreError;
-use planning::fleet::Fleet;
-use planning::fleet::views::{ClaimView, FullLimit, HOLDERS_SHOWN, HostRollout};
+use fleet::Fleet;
+use fleet::views::{ClaimView, FullLimit, HOLDERS_SHOWN, HostRollout};
 use planning::rollout::{RolloutView, end_reads, first_reads, second_reads};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};

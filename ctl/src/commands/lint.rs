@@ -9,13 +9,11 @@ use catalog::definitions::{
     CheckDefinition, CheckKind, Definitions, FILE_KINDS, Parsed, assemble, parse_file,
 };
 use clap::Args;
-use planning::lint::{Diagnostic, HostConfig, Severity, lint, names_no_user};
-use planning::named_files::{NamedFile, Purpose, Seen, Where, assess, named_files};
-use planning::settings::{
-    ObjectsSettings, PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places,
-};
 use schemars::JsonSchema;
 use serde::Serialize;
+use settings::lint::{Diagnostic, HostConfig, Severity, lint, names_no_user};
+use settings::named_files::{NamedFile, Purpose, Seen, Where, assess, named_files};
+use settings::{ObjectsSettings, PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;

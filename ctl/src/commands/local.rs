@@ -8,7 +8,7 @@ use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
-use planning::fleet::views::known_types;
+use fleet::views::known_types;
 use schema::health::CheckStatus;
 use schema::keys::{self, Key, StatusState};
 use schema::names::{HostName, StatusType};

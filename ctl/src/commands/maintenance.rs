@@ -9,7 +9,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::View;
 use clap::Args;
-use planning::fleet::{Remaining, remaining};
+use fleet::{Remaining, remaining};
 use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};

@@ -27,7 +27,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
 use etcd_session::StoreError;
-use planning::fleet::views::known_types;
+use fleet::views::known_types;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{self, Key, Prefix, StatusState};

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::past::PastQuestion;
 use archive::recording::{At, Past, Recording, RecordingPlace, SegmentName};
-use planning::fleet::views::{PastEvent, host_changes, tells_of_hosts};
+use fleet::views::{PastEvent, host_changes, tells_of_hosts};
 use schema::time::EpochSeconds;
 
 /// Reads the moment of a question. Returns it with the names of all segments, and with their place.

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
-use planning::fleet::views::FreezeView;
+use fleet::views::FreezeView;
 use planning::rollout::{
     Durations, Forecast, ForecastHost, ForecastInput, Outcome, absent_values, forecast, forecast_reads,
     hosts_of, resolve,

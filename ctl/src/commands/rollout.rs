@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::StoreError;
-use planning::fleet::views::FreezeView;
+use fleet::views::FreezeView;
 use planning::rollout::RolloutFailures;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;

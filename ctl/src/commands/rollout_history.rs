@@ -5,7 +5,7 @@ use super::verb::{About, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use clap::Args;
-use planning::rollout::RolloutHistory;
+use fleet::views::RolloutHistory;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;

@@ -10,11 +10,11 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::StoreError;
+use fleet::text::rough;
 use planning::rollout::{
     HostResult, NoRollout, Outlook, PresentRollout, RolloutStatus, RolloutWord, StageState, StageSummary,
     forecast_reads, hosts_of, record_without, results, stage_name,
 };
-use planning::text::rough;
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::names::HostName;

@@ -1,7 +1,7 @@
 //! What `rollout status` says of a rollout beside its stages: who triggered it, and the hosts that failed.
 
+use planning::calendar::rfc3339;
 use planning::rollout::{StageState, StageSummary};
-use planning::text::rfc3339;
 use schema::names::{HostName, Version};
 use schema::records::{FailedHost, RolloutRecord};
 

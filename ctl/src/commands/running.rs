@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::{KeyList, StoreError};
-use planning::fleet::views::VersionCount;
+use fleet::views::VersionCount;
 use schema::keys::Prefix;
 use schema::names::{HostName, Version};
 use schemars::JsonSchema;

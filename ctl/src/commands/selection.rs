@@ -3,10 +3,10 @@
 use super::context::Store;
 use super::fleet;
 use crate::exit::Failure;
+use ::fleet::Fleet;
+use ::fleet::views::{HostFilter, HostsView};
 use anyhow::anyhow;
 use clap::Args;
-use planning::fleet::Fleet;
-use planning::fleet::views::{HostFilter, HostsView};
 use schema::names::{HostName, Role};
 use schema::verdict::VerdictKind;
 

@@ -17,7 +17,7 @@ use catalog::{
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
-use planning::fleet::views::{ServiceView, ServicesView};
+use fleet::views::{ServiceView, ServicesView};
 use schema::health::Level;
 use schema::keys::{self, Key, Prefix};
 use schema::names::{HostName, ServiceName};

@@ -8,10 +8,10 @@ use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::seen_stores;
+use ::fleet::FleetState;
+use ::fleet::views::{MaintenanceView, SilentService, StatusParts, StatusView, UnaccountedView};
 use clap::Args;
 use etcd_session::StoreError;
-use planning::fleet::FleetState;
-use planning::fleet::views::{MaintenanceView, SilentService, StatusParts, StatusView, UnaccountedView};
 use schema::keys::Prefix;
 
 /// Show the state of the fleet, and what is wrong

@@ -8,9 +8,9 @@ use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
+use ::fleet::{Fleet, FleetVerdict};
 use clap::Args;
 use etcd_session::{Deadline, StoreError, TARGET_KEYS};
-use planning::fleet::{Fleet, FleetVerdict};
 use planning::rollout::governs;
 use schema::instruction::Instruction;
 use schema::keys::Key;
@@ -215,7 +215,7 @@ fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planning::fleet::FleetTarget;
+    use ::fleet::FleetTarget;
     use schema::names::Version;
 
     fn check(target: Option<i64>, facts: &[(&str, &str)], expected: Option<Exit>) {

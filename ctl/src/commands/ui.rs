@@ -198,7 +198,7 @@ mod tests {
             assert!(text.lines().any(|found| found == *line), "{line}: {text}");
         }
         assert!(!text.contains("secret"), "{text}");
-        let read = planning::settings::read_observer("o.toml", &text).unwrap();
+        let read = settings::read_observer("o.toml", &text).unwrap();
         assert_eq!(read.http_listen.to_string(), "127.0.0.1:8590");
         if let Some(file) = read.store.password_file {
             assert!(Secret::read_file(&file).unwrap().is("secret"));

@@ -2,7 +2,7 @@
 
 use super::health::{HealthView, IncidentsView};
 use super::routes::{Answer, Kind, Parameter, Route, routes};
-use planning::fleet::views::HostOrder;
+use fleet::views::HostOrder;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};

@@ -7,12 +7,12 @@ use super::past_moments::HostChanges;
 use super::shared::{Seen, Shared};
 use axum::extract::{Path, Query};
 use axum::response::Response;
-use http_server::ErrorResponse;
-use planning::fleet::WaitGraph;
-use planning::fleet::views::{
+use fleet::WaitGraph;
+use fleet::views::{
     EventsView, FailuresView, HostRollout, HostView, HostWaits, HostsView, RootsView, ServiceView,
     ServicesView, StatusParts, StatusView, UnaccountedView,
 };
+use http_server::ErrorResponse;
 use planning::rollout::{PresentRollout, RolloutStatus};
 use schema::keys::{self, Key};
 use schema::names::{HostName, ServiceName};

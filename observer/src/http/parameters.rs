@@ -1,8 +1,8 @@
 //! The parameters of requests. An unknown one is an error, so that a typing error does not show everything.
 
 use axum::http::StatusCode;
+use fleet::views::{HostFilter, HostOrder};
 use http_server::ErrorResponse;
-use planning::fleet::views::{HostFilter, HostOrder};
 use schema::names::{HostName, Role, quoted};
 use schema::time::parse_duration;
 use schema::verdict::VerdictKind;

@@ -65,7 +65,7 @@ fn with_path(html: &str, path: &str) -> String {
 mod tests {
     use super::super::{pages, routes};
     use super::*;
-    use planning::settings::OWN_PARTS;
+    use settings::OWN_PARTS;
     use std::collections::BTreeSet;
 
     #[test]

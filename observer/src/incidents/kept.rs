@@ -2,7 +2,7 @@
 //! incident also keeps its messages: each is sent at least once, whenever the process ends.
 
 use super::message::Message;
-use planning::incidents::{
+use fleet::incidents::{
     IncidentBook, IncidentId, IncidentKind, IncidentTimes, Notice, NoticeKind, OpenIncident, Severity,
     Situation,
 };
@@ -233,7 +233,7 @@ fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planning::incidents::Incident;
+    use fleet::incidents::Incident;
     use schema::names::HostName;
     use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! another `format`.
 
 use etcd_session::random_token;
-use planning::incidents::{Incident, IncidentId, IncidentKind, Notice, NoticeKind, Severity};
-use planning::text::rfc3339;
+use fleet::incidents::{Incident, IncidentId, IncidentKind, Notice, NoticeKind, Severity};
+use planning::calendar::rfc3339;
 use schema::names::HostName;
 use schema::time::EpochSeconds;
 use serde::{Deserialize, Serialize};

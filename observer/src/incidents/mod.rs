@@ -8,7 +8,7 @@ pub(crate) use message::Message;
 
 use crate::clock::now;
 use crate::observed::{FoundIncidents, Moment, SharedFleet};
-use planning::incidents::{IncidentTimes, Notice, Situation};
+use fleet::incidents::{IncidentTimes, Notice, Situation};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};

@@ -99,7 +99,7 @@ pub(super) async fn deliver<F: Future<Output = Result<(), SendError>>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planning::incidents::{Incident, IncidentId, IncidentKind, IncidentTimes, Severity, Situation};
+    use fleet::incidents::{Incident, IncidentId, IncidentKind, IncidentTimes, Severity, Situation};
     use schema::time::EpochSeconds;
     use std::sync::atomic::{AtomicU32, Ordering};
 

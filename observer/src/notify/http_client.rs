@@ -2,7 +2,7 @@
 
 use crate::clock::now;
 use anyhow::{Context, Result, bail};
-use planning::text::read_http_date;
+use planning::calendar::read_http_date;
 use schema::time::EpochSeconds;
 use std::fmt;
 use std::path::Path;

@@ -17,7 +17,7 @@ use anyhow::Result;
 use command::NoticeCommand;
 use delivery::{Delivery, deliver};
 use http_client::HttpClient;
-use planning::settings::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
+use settings::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use webhook::Webhook;

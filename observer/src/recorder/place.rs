@@ -8,10 +8,10 @@ use archive::recording::{Branch, Concealer, Directory, Segment, SegmentError, Se
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use etcd_session::random_token;
-use planning::settings::RecorderSettings;
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use serde::{Deserialize, Serialize};
+use settings::RecorderSettings;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -8,8 +8,8 @@ use archive::objects::{ConfigError, ObjectStore, WrittenConfig};
 use archive::recording::{
     Directory, ListedSegment, Recording, Segment, SegmentName, list_objects, object_name,
 };
-use planning::settings::ObjectsSettings;
 use schema::names::Token;
+use settings::ObjectsSettings;
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

@@ -1,6 +1,6 @@
 //! Whatever keeps a host from starting, `why` names it.
 
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;

@@ -5,11 +5,11 @@ mod follower;
 mod publisher;
 
 use etcd_session::{Deadline, Session};
-use planning::settings::Settings;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
+use settings::Settings;
 use solo_etcd::in_process::{InProcess, LIMIT};
 use std::sync::Arc;
 
@@ -54,5 +54,5 @@ fn service(name: &str) -> ServiceName {
 }
 
 fn settings(text: &str) -> Arc<Settings> {
-    Arc::new(planning::settings::read(&[("test.toml".into(), text.into())]).expect("settings"))
+    Arc::new(settings::read(&[("test.toml".into(), text.into())]).expect("settings"))
 }

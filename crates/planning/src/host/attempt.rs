@@ -1,6 +1,6 @@
 //! An attempt at an instruction, and the stage that it has reached.
 
-use crate::policy::{Policy, Step};
+use crate::host::site_config::{SiteConfig, Step};
 use schema::instruction::Instruction;
 use schema::names::{StepName, Version};
 use schema::plan::AttemptCause;
@@ -163,7 +163,7 @@ impl Deadline {
 
 impl Disruption {
     /// True if every apply step is done.
-    fn is_applied(&self, policy: &Policy) -> bool {
+    fn is_applied(&self, policy: &SiteConfig) -> bool {
         self.apply.failed.is_none() && self.apply.due(&policy.steps.apply).is_none()
     }
 
@@ -258,7 +258,7 @@ impl Attempt {
     }
 
     /// True if the attempt has applied the version as a whole.
-    pub(super) fn is_applied(&self, policy: &Policy) -> bool {
+    pub(super) fn is_applied(&self, policy: &SiteConfig) -> bool {
         self.disruption().is_some_and(|disruption| disruption.is_applied(policy))
     }
 
@@ -268,7 +268,7 @@ impl Attempt {
     }
 
     /// Notes that a cycle ended. `has_result` is false if its validation has no result.
-    pub(super) fn cycle_ended(&mut self, has_result: bool, policy: &Policy) {
+    pub(super) fn cycle_ended(&mut self, has_result: bool, policy: &SiteConfig) {
         self.stage = match std::mem::take(&mut self.stage) {
             Stage::Applying(disruption) | Stage::Checked(disruption) => {
                 if disruption.apply.failed.is_some() || has_result && disruption.is_applied(policy) {

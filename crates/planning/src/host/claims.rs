@@ -4,8 +4,8 @@
 use crate::host::brakes::Brakes;
 use crate::host::cycle::ValidationResult;
 use crate::host::input::{Desired, Observed};
+use crate::host::site_config::SiteConfig;
 use crate::host::state::HostState;
-use crate::policy::Policy;
 use crate::rollout::{Permit, place};
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
@@ -30,7 +30,7 @@ enum Kept {
 impl HostState {
     /// Returns which claims the host keeps. A claim is the right to be unavailable: it ends when the host
     /// is proven, after the hold of its rollout, or when it gives up.
-    fn kept_claims(&self, policy: &Policy) -> Kept {
+    fn kept_claims(&self, policy: &SiteConfig) -> Kept {
         if self.is_disturbed() && self.has_given_up(policy) {
             Kept::OfFailed
         } else if self.is_disturbed() || self.rollout.hold.is_some() {
@@ -125,7 +125,7 @@ fn other_purposes<'a>(
 /// Returns what the host keeps of its claims. `base` is what it has, or had.
 fn kept(
     state: &HostState,
-    policy: &Policy,
+    policy: &SiteConfig,
     (observed, found): (&Observed, &FoundClaims),
     base: HostClaims,
 ) -> HostClaims {

@@ -11,9 +11,9 @@ use crate::host::cycle::{Validation, ValidationResult};
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
 use crate::host::next_attempt::{repair_due, suspect_again, turn_of};
 use crate::host::record::Fact;
+use crate::host::site_config::{SiteConfig, Step};
 use crate::host::state::HostState;
 use crate::host::{claims, needs, publish, verdict};
-use crate::policy::{Policy, Step};
 use crate::rollout::{Need, Permit};
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
@@ -93,7 +93,7 @@ struct Decider<'a> {
     desired: &'a Desired<'a>,
     observed: &'a Observed<'a>,
     state: &'a HostState,
-    policy: &'a Policy,
+    policy: &'a SiteConfig,
     now: Now,
     /// What the host takes when it starts, or what keeps it from starting; `None` if it is not ready to
     /// start.

@@ -4,8 +4,8 @@ use crate::host::attempt::{Deferred, Progress};
 use crate::host::cycle::{Validation, ValidationResult};
 use crate::host::record::StepReport;
 use crate::host::reporting::NewResult;
+use crate::host::site_config::{INTERRUPTIONS_MAX, SiteConfig, StepMeaning};
 use crate::host::state::{HostState, OnSuspect};
-use crate::policy::{INTERRUPTIONS_MAX, Policy, StepMeaning};
 use schema::names::StatusType;
 use schema::records::LoggedStep;
 use schema::steps::StepPhase;
@@ -14,7 +14,7 @@ use schema::verdict::Failure;
 
 impl HostState {
     /// Records the end of the step that ran.
-    pub(super) fn end_step(&mut self, report: StepReport, policy: &Policy, now: Now) {
+    pub(super) fn end_step(&mut self, report: StepReport, policy: &SiteConfig, now: Now) {
         let since = self.steps.running.take().and_then(|running| running.since);
         let StepReport { phase, step, end, log, cause } = report;
         let meaning = policy.steps.meaning(phase, &step, &end);
@@ -64,7 +64,7 @@ impl HostState {
     }
 
     /// Records the end of the current cycle. Phases in `lacking` lack a service.
-    pub(super) fn end_cycle(&mut self, lacking: &[StepPhase], policy: &Policy, now: Now) {
+    pub(super) fn end_cycle(&mut self, lacking: &[StepPhase], policy: &SiteConfig, now: Now) {
         let Some(mut cycle) = self.cycles.current.take() else { return };
         if let Some(converge) = cycle.converge.take() {
             self.cycles.note_converge(converge, lacking.contains(&StepPhase::Converge));

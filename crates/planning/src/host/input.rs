@@ -2,7 +2,7 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::record::{Fact, Start};
-use crate::policy::Policy;
+use crate::host::site_config::SiteConfig;
 use crate::rollout::Permit;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
@@ -46,7 +46,7 @@ pub struct Desired<'a> {
     /// The newest request of an operator that this host tries again.
     pub retry: Option<InstructionOrder>,
     /// The configuration of the site.
-    pub policy: &'a Policy,
+    pub policy: &'a SiteConfig,
 }
 
 /// Who holds the claim on the host name.

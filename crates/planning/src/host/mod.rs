@@ -15,6 +15,7 @@ mod progress;
 mod publish;
 mod record;
 mod reporting;
+mod site_config;
 mod state;
 mod step_logs;
 mod step_memory;
@@ -34,6 +35,9 @@ pub use input::{
 };
 pub use record::{Fact, Start, StepReport};
 pub use reporting::{REPORTS_IN_A_BURST, Reporting};
+pub use site_config::{
+    BACKOFF_SECONDS, INTERRUPTIONS_MAX, Leftovers, SUSPECT_AFTER, SiteConfig, Step, StepMeaning, Steps,
+};
 pub use state::{
     CountedFailure, Hold, HostState, InProgress, ObservedOrders, OnSuspect, ProvenIn, Recovery, RolloutPart,
     RolloutProgress, Versions,

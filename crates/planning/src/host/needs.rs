@@ -1,8 +1,8 @@
 //! Which unmet needs of a host hold it now.
 
 use crate::host::attempt::{Progress, Stage};
+use crate::host::site_config::{SiteConfig, Step};
 use crate::host::state::HostState;
-use crate::policy::{Policy, Step};
 use schema::names::StepName;
 use schema::records::Wait;
 use schema::steps::StepPhase;
@@ -26,7 +26,7 @@ pub(super) fn lacks<'a>(
 
 /// Returns the needs that hold the host now: those of prefetch or apply while an attempt waits
 /// there, otherwise those of converge and validate, which a settled host repeats.
-pub(super) fn holding(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
+pub(super) fn holding(state: &HostState, policy: &SiteConfig, waits: &[Wait]) -> Vec<Wait> {
     let of = |phase: StepPhase| waits.iter().filter(move |wait| wait.phase == phase);
     let held = |phase, progress: &Progress| {
         progress.failed.is_none() && lacks(waits, policy.steps.of(phase), phase, progress).is_some()

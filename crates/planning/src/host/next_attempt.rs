@@ -2,8 +2,8 @@
 
 use crate::host::attempt::Attempt;
 use crate::host::input::{Addressable, Desired};
+use crate::host::site_config::SiteConfig;
 use crate::host::state::HostState;
-use crate::policy::Policy;
 use schema::digest::Digest;
 use schema::instruction::Instruction;
 use schema::names::HostName;
@@ -28,7 +28,7 @@ pub(super) fn turn_of(host: &HostName, target: &Instruction, desired: &Desired) 
 /// `None` if none is scheduled.
 pub(super) fn next_attempt(
     state: &HostState,
-    policy: &Policy,
+    policy: &SiteConfig,
     addressable: Option<Addressable>,
     now: BootMillis,
 ) -> Option<BootMillis> {
@@ -44,7 +44,7 @@ pub(super) fn next_attempt(
 /// Returns when a proven version whose validation fails without a break is applied again, if
 /// the budget of the day allows it. The time differs between hosts, so that a broken shared
 /// service does not make all of them reinstall together.
-pub(super) fn repair_due(state: &HostState, policy: &Policy, now: BootMillis) -> Option<BootMillis> {
+pub(super) fn repair_due(state: &HostState, policy: &SiteConfig, now: BootMillis) -> Option<BootMillis> {
     let failing_since = state.cycles.validation.as_ref()?.failing_since?;
     let day = Duration::from_secs(24 * 60 * 60);
     let recent = state.recovery.repairs.iter().filter(|at| now.since(**at) < day).count();
@@ -60,7 +60,7 @@ pub(super) fn repair_due(state: &HostState, policy: &Policy, now: BootMillis) ->
 /// service may exist by now. A version that is applied needs only a validation that passes.
 pub(super) fn suspect_again(
     attempt: &Attempt,
-    policy: &Policy,
+    policy: &SiteConfig,
     addressable: Option<Addressable>,
     host: &str,
 ) -> Option<(BootMillis, Reason)> {

@@ -2,8 +2,8 @@
 //! store says so.
 
 use crate::host::cycle::ValidationResult;
+use crate::host::site_config::SiteConfig;
 use crate::host::state::{HostState, RolloutProgress};
-use crate::policy::Policy;
 use crate::rollout::Times;
 use schema::instruction::Instruction;
 use schema::order::InstructionOrder;
@@ -54,7 +54,7 @@ impl HostState {
     }
 
     /// True if the host is off its old version and does not soon try again by itself.
-    pub(super) fn has_given_up(&self, policy: &Policy) -> bool {
+    pub(super) fn has_given_up(&self, policy: &SiteConfig) -> bool {
         let goes_on = self.attempt.as_ref().is_some_and(|attempt| {
             // The next repair comes much later.
             let waits_for_repair = attempt.end().is_some() && attempt.cause == AttemptCause::Repair;

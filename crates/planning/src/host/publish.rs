@@ -5,9 +5,9 @@ use crate::host::input::{Claim, Desired, Observed, Published, Target};
 use crate::host::needs::holding;
 use crate::host::next_attempt::{next_attempt, turn_of};
 use crate::host::reporting::REPORTS_IN_A_BURST;
+use crate::host::site_config::SiteConfig;
 use crate::host::state::HostState;
 use crate::host::step_memory::Running;
-use crate::policy::Policy;
 use schema::keys::StatusState;
 use schema::names::Version;
 use schema::plan::{Action, Effect, Phase, Plan, Planned, Reason};
@@ -56,7 +56,7 @@ impl HostState {
         self.reporting.bundle.as_ref().filter(|link| link.rollout == order)
     }
 
-    fn may_announce(&self, policy: &Policy) -> bool {
+    fn may_announce(&self, policy: &SiteConfig) -> bool {
         policy.driver == Driver::External || self.cycles.has_passed()
     }
 }
@@ -136,7 +136,7 @@ fn next_attempt_at(
 fn long_step(
     phase: Phase,
     state: &HostState,
-    policy: &Policy,
+    policy: &SiteConfig,
     now: Now,
 ) -> Option<Result<LongStep, BootMillis>> {
     let Running { step: running, since: started, at: since } = state.steps.running.as_ref()?;

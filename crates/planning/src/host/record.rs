@@ -3,9 +3,9 @@
 use crate::host::attempt::{Attempt, AttemptHistory, Deadline, Disruption, Progress, Stage};
 use crate::host::cycle::{Converged, Cycle};
 use crate::host::reporting::NewResult;
+use crate::host::site_config::SiteConfig;
 use crate::host::state::{HostState, InProgress, RolloutPart, Versions};
 use crate::host::step_memory::RunningStep;
-use crate::policy::Policy;
 use crate::rollout::Times;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
@@ -67,7 +67,7 @@ pub struct StepReport {
 
 impl HostState {
     /// Records a fact. `jitter`, from 0 to 1, spreads deadlines.
-    pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
+    pub fn record(&mut self, fact: Fact, policy: &SiteConfig, now: Now, jitter: f64) {
         match fact {
             Fact::Concluded(conclusion) => self.conclude(conclusion, policy, now, jitter),
             Fact::Started(start) => self.note_started(start, now),
@@ -101,7 +101,7 @@ impl HostState {
         self.cycles.converge.began = Converged::default();
     }
 
-    fn conclude(&mut self, conclusion: Conclusion, policy: &Policy, now: Now, jitter: f64) {
+    fn conclude(&mut self, conclusion: Conclusion, policy: &SiteConfig, now: Now, jitter: f64) {
         match conclusion {
             Conclusion::AttemptBegan { instruction, cause, addressable } => {
                 // A failed validation counts, also if the rest of its cycle is dropped.
@@ -247,7 +247,7 @@ impl HostState {
         }
     }
 
-    fn end_attempt(&mut self, policy: &Policy, now: Now, jitter: f64) {
+    fn end_attempt(&mut self, policy: &SiteConfig, now: Now, jitter: f64) {
         let Some(attempt) = &mut self.attempt else { return };
         let local = attempt.step_failure().cloned();
         let delay = match (&local, attempt.cause) {
@@ -264,7 +264,7 @@ impl HostState {
     }
 
     /// Ends the attempt because it took longer than the rollout allows.
-    fn give_up(&mut self, policy: &Policy, now: Now) {
+    fn give_up(&mut self, policy: &SiteConfig, now: Now) {
         let Some(attempt) = &mut self.attempt else { return };
         let Some(disruption) = attempt.disruption_mut() else { return };
         let Some(Deadline { within, .. }) = disruption.deadline.take() else { return };
@@ -285,7 +285,7 @@ impl HostState {
 
     /// Notes the end of an attempt: whether it counts as a failure, whether the host gave up, and the result of the
     /// apply phase.
-    fn note_end_of_attempt(&mut self, policy: &Policy, now: Now) {
+    fn note_end_of_attempt(&mut self, policy: &SiteConfig, now: Now) {
         self.count_attempt(now);
         let gave_up = self.has_given_up(policy);
         let Some(attempt) = &self.attempt else { return };

@@ -4,8 +4,8 @@
 use crate::host::attempt::{Attempt, Deadline, Progress};
 use crate::host::cycle::Cycles;
 use crate::host::reporting::Reporting;
+use crate::host::site_config::SiteConfig;
 use crate::host::step_memory::StepMemory;
-use crate::policy::Policy;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
@@ -232,14 +232,14 @@ impl HostState {
 
     /// True if the version that steps and validation are about is on the machine as a whole: nothing was begun that
     /// its apply phase did not finish.
-    pub(super) fn is_whole(&self, policy: &Policy) -> bool {
+    pub(super) fn is_whole(&self, policy: &SiteConfig) -> bool {
         !self.is_disturbed() || self.attempt.as_ref().is_some_and(|attempt| attempt.is_applied(policy))
     }
 
     /// True after `suspect_after` failed disruptive attempts at the instruction. One that ended before
     /// its start disturbed nothing and does not count. A repair whose apply succeeded does not make a
     /// host suspect, because the cause may be a service that hosts share.
-    pub fn is_suspect(&self, policy: &Policy) -> bool {
+    pub fn is_suspect(&self, policy: &SiteConfig) -> bool {
         let Some(attempt) = &self.attempt else { return false };
         let Some(end) = attempt.end() else { return false };
         let number = attempt.history.number;

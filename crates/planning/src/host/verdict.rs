@@ -5,8 +5,8 @@ use crate::host::attempt::Stage;
 use crate::host::cycle::ValidationResult;
 use crate::host::input::{Claim, Desired, Observed, Target};
 use crate::host::needs::holding;
+use crate::host::site_config::SiteConfig;
 use crate::host::state::HostState;
-use crate::policy::Policy;
 use schema::names::Version;
 use schema::plan::{Plan, Reason};
 use schema::records::Driver;
@@ -111,7 +111,7 @@ fn waiting_on(state: &HostState, desired: &Desired, observed: &Observed, plan: &
     }
 }
 
-fn held_step(state: &HostState, policy: &Policy) -> Option<(StepPhase, schema::names::StepName)> {
+fn held_step(state: &HostState, policy: &SiteConfig) -> Option<(StepPhase, schema::names::StepName)> {
     let of_attempt = match state.attempt.as_ref().map(|attempt| &attempt.stage) {
         Some(Stage::Preparing { prefetch }) => Some((StepPhase::Prefetch, prefetch)),
         Some(Stage::Applying(disruption) | Stage::Checked(disruption)) => {

@@ -7,7 +7,6 @@ mod failures;
 mod forecast;
 mod frozen;
 mod halt;
-mod history;
 mod hold;
 mod holders;
 mod limits;
@@ -41,7 +40,6 @@ pub use failures::failed_hosts;
 pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,
 };
-pub use history::{PastOutcome, PastRollout, RolloutHistory};
 pub use holders::{HolderTask, Holders, start_timer};
 pub use limits::{LimitView, place};
 pub use opening::{hosts_of, record_without};

@@ -2,7 +2,7 @@
 
 use super::failures::failed_hosts;
 use super::outlook::HALT_ENDS;
-use crate::text::rfc3339;
+use crate::calendar::rfc3339;
 use schema::keys::{self, Key};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;

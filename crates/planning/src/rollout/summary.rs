@@ -6,7 +6,7 @@ use super::results::{HostResult, has_started};
 use super::soak::read_soak;
 use super::stages::{open_stage, stage_name};
 use super::stuck::{held_by_vanished, stuck_limits};
-use crate::text::as_rfc3339;
+use crate::calendar::as_rfc3339;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;

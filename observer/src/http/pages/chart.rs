@@ -1,7 +1,7 @@
 //! How many hosts of a rollout were proven, over time: a drawing that needs no script.
 
 use askama::Template;
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use schema::keys::{self, Prefix};
 use schema::order::InstructionOrder;
 use schema::records::ProgressState;

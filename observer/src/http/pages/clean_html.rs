@@ -1,7 +1,7 @@
 //! How templates write text. Parts of it were written by hosts and programs.
 
 use askama::filters::{Escaper, Html};
-use planning::text::clean;
+use fleet::text::clean;
 use std::fmt;
 
 /// Escapes HTML, and replaces the characters that steer terminals or change the direction of text. Every template uses

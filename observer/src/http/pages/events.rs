@@ -6,7 +6,7 @@ use crate::http::parameters::EventsParameters;
 use crate::http::past_moments::HostChanges;
 use crate::http::shared::Seen;
 use askama::Template;
-use planning::fleet::views::PastEvent;
+use fleet::views::PastEvent;
 use schema::time::format_duration;
 
 #[derive(Template)]

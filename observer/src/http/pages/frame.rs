@@ -12,7 +12,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use futures_util::stream::iter;
 use http_server::ErrorResponse;
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use std::convert::Infallible;
 
 /// What a page may load and run: the own files. Text becomes HTML only by the policy of the own script.

@@ -3,8 +3,8 @@
 use super::marks::{ORDER, place};
 use super::table::with_parameters;
 use crate::http::parameters::{Parameters, one_of, unknown};
+use fleet::views::ListedHost;
 use http_server::ErrorResponse;
-use planning::fleet::views::ListedHost;
 use schema::verdict::VerdictKind;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,9 +7,9 @@ use crate::http::fleet;
 use crate::http::parameters::EventsParameters;
 use crate::http::past_moments::HostChanges;
 use crate::http::shared::Seen;
+use ::fleet::views::HostView;
 use askama::Template;
-use planning::fleet::views::HostView;
-use planning::text::rfc3339;
+use planning::calendar::rfc3339;
 use schema::names::{HostName, ServiceName};
 use schema::verdict::VerdictKind;
 

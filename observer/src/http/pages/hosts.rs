@@ -5,7 +5,7 @@ use super::table::{Cell, Table};
 use crate::http::parameters::{HostsParameters, Parameters};
 use crate::http::shared::Seen;
 use askama::Template;
-use planning::fleet::views::{HostsView, ListedHost};
+use fleet::views::{HostsView, ListedHost};
 use schema::digest::Digest;
 use schema::names::Role;
 use schema::verdict::VerdictKind;

@@ -8,13 +8,13 @@ use super::marks::{needs_somebody, place, shape};
 use super::table::{Cell, ROWS_MAX, Table, to_host, with_parameters};
 use crate::http::shared::Seen;
 use askama::Template;
-use planning::fleet::views::{
+use fleet::incidents::OpenIncident;
+use fleet::views::{
     Cause, EventsView, FailureGroup, FailuresView, HostVerdictView, HostsView, MaintenanceView, StatusParts,
     StatusView,
 };
-use planning::fleet::{Fleet, FleetState};
-use planning::incidents::OpenIncident;
-use planning::text::rfc3339;
+use fleet::{Fleet, FleetState};
+use planning::calendar::rfc3339;
 use schema::verdict::VerdictKind;
 use std::collections::BTreeMap;
 
@@ -337,7 +337,7 @@ fn unsettled(mut hosts: Vec<HostVerdictView>) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planning::fleet::FleetTarget;
+    use fleet::FleetTarget;
     use schema::codec;
     use schema::keys::Key;
     use schema::names::{HostName, StageName, Token, Version};

@@ -5,12 +5,10 @@ use super::offered::{Offered, about_rollout};
 use super::table::{Cell, Table};
 use crate::http::shared::Seen;
 use askama::Template;
-use planning::fleet::views::ClaimView;
-use planning::rollout::{
-    NoRollout, PastRollout, PresentRollout, RolloutHistory, RolloutStatus, RolloutWord, StageState,
-    StageSummary,
-};
-use planning::text::{rfc3339, rough};
+use fleet::text::rough;
+use fleet::views::{ClaimView, PastRollout, RolloutHistory};
+use planning::calendar::rfc3339;
+use planning::rollout::{NoRollout, PresentRollout, RolloutStatus, RolloutWord, StageState, StageSummary};
 use schema::records::FailedHost;
 use schema::time::EpochSeconds;
 

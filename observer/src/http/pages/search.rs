@@ -4,7 +4,7 @@ use super::table::{Cell, Table, to_host, to_service};
 use crate::http::shared::Seen;
 use crate::observed::Observed;
 use askama::Template;
-use planning::fleet::views::HostsView;
+use fleet::views::HostsView;
 use schema::names::{HostName, ServiceName};
 
 #[derive(Template)]

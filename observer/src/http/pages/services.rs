@@ -3,11 +3,11 @@
 use super::table::{Cell, Table, to_host};
 use crate::http::fleet;
 use crate::http::shared::Seen;
-use askama::Template;
-use planning::fleet::WaitGraph;
-use planning::fleet::views::{
+use ::fleet::WaitGraph;
+use ::fleet::views::{
     CheckView, InstanceView, RootsView, ServiceCounts, ServiceView, ServicesView, WaitingFor,
 };
+use askama::Template;
 use schema::health::Level;
 use schema::names::{HostName, ServiceName};
 

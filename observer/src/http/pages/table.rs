@@ -2,7 +2,7 @@
 
 use super::marks::shape;
 use askama::Template;
-use planning::text::cut_to;
+use fleet::text::cut_to;
 use schema::names::{HostName, ServiceName};
 use schema::verdict::VerdictKind;
 

@@ -9,7 +9,6 @@ use etcd_session::{
     Assembly, EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence,
     PresenceConfig, PresenceState, ReadOnlySession, Session, SessionConfig,
 };
-use planning::settings::StoreSettings;
 use schema::codec;
 use schema::followed::Scope;
 use schema::keys::{Key, Prefix};
@@ -19,6 +18,7 @@ use schema::records::{Driver, LiveClaim, Report, RosterEntry, StepDuration};
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::time::{EpochSeconds, Span};
+use settings::StoreSettings;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};

@@ -1,6 +1,6 @@
 //! The verdicts of a large fleet.
 
-use planning::fleet::{Fleet, FleetTarget};
+use fleet::{Fleet, FleetTarget};
 use schema::snapshot::KeySnapshot;
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,7 @@ mod services;
 mod updates;
 
 use super::*;
-use crate::policy::{Leftovers, Policy, Step, Steps};
+use crate::host::{Leftovers, SiteConfig, Step, Steps};
 use proptest::prelude::*;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -51,8 +51,8 @@ fn step(name: &str) -> Step {
     }
 }
 
-fn policy() -> Policy {
-    Policy {
+fn policy() -> SiteConfig {
+    SiteConfig {
         driver: Driver::Agent,
         steps: Steps {
             prefetch: vec![step("fetch")],
@@ -77,7 +77,7 @@ fn policy() -> Policy {
 
 /// A host and its store in memory. It executes plans; `ends` and `default_end` say how steps end.
 struct World {
-    policy: Policy,
+    policy: SiteConfig,
     state: HostState,
     target: Target,
     target_since: BootMillis,

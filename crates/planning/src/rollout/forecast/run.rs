@@ -2,12 +2,12 @@
 
 use super::fleet::{Fleet, Host};
 use super::types::ForecastInput;
+use crate::host::{BACKOFF_SECONDS, SUSPECT_AFTER};
 use crate::rollout::Need;
 use crate::rollout::failures::{Budget, failed_hosts};
 use crate::rollout::results::HostResult;
 use crate::rollout::stages::open_stage;
 use crate::rollout::window::next_window;
-use crate::settings::{BACKOFF_SECONDS, SUSPECT_AFTER};
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::time::{Backoff, EpochSeconds};
