@@ -1,10 +1,14 @@
 //! The context in which verbs run, and the parsers of their arguments.
 
 use crate::exit::Failure;
+use crate::local::LocalState;
 use crate::output::warn;
 use crate::settings::Settings;
 use etcd_session::{Class, Deadline, Session, StoreError, common_name, random_token};
+use schema::codec;
+use schema::keys::Key;
 use schema::names::{EventId, HostName, ServiceName, Version};
+use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, format_duration};
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, ClockDoubt, EventLog};
@@ -82,6 +86,14 @@ impl<'a> Store<'a> {
             warn(&text_of(doubt));
         }
         Ok(act)
+    }
+
+    /// Remembers the desired version of a snapshot for times when the store is away.
+    pub(super) fn remember_desired(&self, snapshot: &KeySnapshot) {
+        let entry = snapshot.get(&Key::CurrentVersion);
+        if let Some(Ok(version)) = entry.map(|entry| codec::read_version(&entry.value)) {
+            LocalState::of(self.settings).keep_current_version(&version);
+        }
     }
 
     /// Commits a transaction that has no comparisons. Returns its revision.

@@ -1,6 +1,7 @@
 //! The desired version: `current_version` and `pending_update`.
 
 use super::context::Store;
+use super::identity::has_brakes;
 use super::verb::{About, Group, Past, Spec, Verb};
 use super::{look_after, script_start};
 use crate::exit::{Exit, Failure};
@@ -49,14 +50,6 @@ fn desired(read: &Result<KeySnapshot, StoreError>, memory: &LocalState) -> Desir
             output::warn(&format!("/current_version is not a version: {why}"));
             Desired::NotSet
         }
-    }
-}
-
-/// Remembers the desired version of a snapshot for times when the store is away.
-pub(super) fn remember(snapshot: &KeySnapshot, store: &Store<'_>) {
-    let entry = snapshot.get(&Key::CurrentVersion);
-    if let Some(Ok(version)) = entry.map(|entry| codec::read_version(&entry.value)) {
-        LocalState::of(store.settings).keep_current_version(&version);
     }
 }
 
@@ -255,12 +248,6 @@ impl Verb for PendingUpdate {
         // A script starts its work on the codes 0 and 3.
         Ok(if held_back.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
     }
-}
-
-/// True if freezes or a rollout policy may stand in the store.
-pub(super) fn has_brakes(snapshot: &KeySnapshot) -> bool {
-    let identity = snapshot.value_of(keys::Store);
-    identity.is_some_and(|identity| identity.has_brakes)
 }
 
 /// Returns the freeze that matches a host. A host without a valid name is held by those of the whole

@@ -9,8 +9,8 @@
 //! together.
 
 use super::context::{Store, version_of};
-use super::fleet;
-use super::running::{hosts_of, warn_of_skipped};
+use super::fleet::{self, warn_of_skipped};
+use super::running::hosts_of;
 use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};

@@ -56,7 +56,7 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     };
     let snapshot = store.session.read_each((&KEYS, &RANGES), at, deadline, add).await?;
     if at.is_none() {
-        super::desired::remember(&snapshot, store);
+        store.remember_desired(&snapshot);
     }
     let listings = Prefix::RunningVersions;
     let list = store.session.read_key_list(&listings, Some(snapshot.revision), deadline).await?;
@@ -95,7 +95,7 @@ pub(super) fn fleet(snapshot: &KeySnapshot) -> Fleet {
 
 /// Warns of values in the store that are not valid, and of certificates of hosts that end soon.
 pub(super) fn print_warnings(fleet: &Fleet) {
-    super::running::warn_of_skipped(fleet.skipped());
+    warn_of_skipped(fleet.skipped());
     warn_of_each(fleet.unreadable().iter().map(|key| format!("the value of {key} cannot be read")).collect());
     let reports =
         fleet.hosts().iter().filter_map(|(host, host_facts)| Some((host, host_facts.readable_report()?)));
@@ -183,6 +183,13 @@ fn clocks_behind(reports: &[WrittenReport<'_>], now: EpochSeconds) -> Vec<String
         }
     }
     warnings
+}
+
+/// Warns of keys with names that are not valid. Such keys never become part of an answer.
+pub(super) fn warn_of_skipped(count: usize) {
+    if count > 0 {
+        output::warn(&format!("{count} keys hold names that are not valid and were passed over"));
+    }
 }
 
 /// Warns of each, but of no more than fit on a screen, and says how many are left out.

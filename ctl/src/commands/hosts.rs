@@ -319,7 +319,7 @@ impl Verb for Decommission {
         }
         let tombstone =
             RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
-        let has_brakes = super::desired::has_brakes(&snapshot);
+        let has_brakes = super::identity::has_brakes(&snapshot);
         let act = store.act("hosts decommission", None).await?;
         let mut revision = 0;
         for transaction in operator::decommission(host, &tombstone, &snapshot, &act) {

@@ -48,3 +48,9 @@ pub(super) fn lineage_of(reported: &[ReportedStore]) -> Result<Option<Token>, Fa
     }
     Ok(known.first().map(|token| (*token).clone()))
 }
+
+/// True if freezes or a rollout policy may stand in the store.
+pub(super) fn has_brakes(snapshot: &KeySnapshot) -> bool {
+    let identity = snapshot.value_of(keys::Store);
+    identity.is_some_and(|identity| identity.has_brakes)
+}

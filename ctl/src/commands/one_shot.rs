@@ -14,7 +14,8 @@
 //! This file is long because the two verbs share how they write for a host beside its agent.
 
 use super::context::{Store, now, version_of};
-use super::desired::{self, driver, refused_by_agent};
+use super::desired::{driver, refused_by_agent};
+use super::identity::has_brakes;
 use super::local::status_keys;
 use super::look_after;
 use super::verb::{About, Group, Past, Spec, Verb};
@@ -414,7 +415,7 @@ async fn write_listing(
         }
     }
     let is_written = session.commit(&transaction, *deadline).await?.applied;
-    if is_written && desired::has_brakes(&snapshot) {
+    if is_written && has_brakes(&snapshot) {
         look_after::rollout(host, writer.store).await;
     }
     Ok(is_written)

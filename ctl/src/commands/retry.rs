@@ -1,9 +1,8 @@
 //! `retry`: asks hosts to try again now.
 
 use super::context::{Store, host_of, now};
-use super::selection::{Selection, members};
+use super::selection::{Selection, members, unknown};
 use super::verb::{About, Group, Past, Spec, Verb};
-use super::why::unknown;
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};

@@ -2,8 +2,9 @@
 //! whether they may run. Which of them may go is decided by `planning::upgrade`.
 
 use super::context::{Store, version_of};
+use super::identity::has_brakes;
 use super::verb::{About, Group, Past, Spec, Verb};
-use super::{desired, host_config, trigger};
+use super::{host_config, trigger};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
@@ -363,7 +364,7 @@ async fn round(
         if change.trigger.is_some() {
             done.triggered = true;
             LocalState::of(store.settings).keep_current_version(version);
-            let has_brakes = desired::has_brakes(&found);
+            let has_brakes = has_brakes(&found);
             let record = if has_brakes { trigger::write_record(revision, None, store).await } else { None };
             trigger::if_started(version, record)?;
         }

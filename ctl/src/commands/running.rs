@@ -1,10 +1,11 @@
 //! Which hosts run which version: `running_versions`, `hosts_at_version`, `check_single_version`.
 
 use super::context::{Store, version_of};
+use super::fleet::warn_of_skipped;
 use super::verb::{About, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output};
+use crate::output::Output;
 use clap::Args;
 use etcd_session::{KeyList, StoreError};
 use fleet::views::VersionCount;
@@ -53,13 +54,6 @@ fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Vers
         }
     }
     (versions, skipped)
-}
-
-/// Warns of keys with names that are not valid. Such keys never become part of an answer.
-pub(super) fn warn_of_skipped(count: usize) {
-    if count > 0 {
-        output::warn(&format!("{count} keys hold names that are not valid and were passed over"));
-    }
 }
 
 /// Returns the valid host names of a list, in its order, and the number of invalid ones.

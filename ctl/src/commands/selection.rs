@@ -71,3 +71,8 @@ pub(super) async fn members(filter: &HostFilter, store: &Store<'_>) -> Result<Ve
     }
     Ok(view.hosts.into_iter().map(|host| host.host).collect())
 }
+
+/// Returns the answer for a host of which nothing is known.
+pub(super) fn unknown(host: &HostName) -> Failure {
+    Failure::no(format!("host {host} is not known: it is not on the roster and has never reported"))
+}

@@ -33,7 +33,7 @@ impl Verb for Show {
 
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
-        super::desired::remember(&snapshot, store);
+        store.remember_desired(&snapshot);
         let identity = snapshot.read(keys::Store);
         let members = store.session.members(store.deadline).await?;
         // The rest of the answer is useful without the alarms too.

@@ -1,9 +1,10 @@
 //! `trigger_update`: makes the fleet run a version.
 
 use super::context::{Store, version_of};
+use super::identity::has_brakes;
 use super::rollout_options::{RolloutFlags, check_options};
 use super::verb::{About, Group, Past, Spec, Verb};
-use super::{desired, fleet, look_after, record};
+use super::{fleet, look_after, record};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -89,7 +90,7 @@ pub(super) async fn trigger_update(
     let has_options = !rollout.is_empty();
     store.prepare_act();
     let before = store.session.read_keys(&TARGET_KEYS, store.deadline).await?;
-    let has_brakes = desired::has_brakes(&before);
+    let has_brakes = has_brakes(&before);
     if has_brakes && let Err(error) = look_after::note_end(store).await {
         output::warn(&format!("it is not known whether the rollout before has ended: {error}"));
     }

@@ -1,6 +1,7 @@
 //! `why`: why a host is as it is. It uses only what the store holds, so it also works if the host is gone.
 
 use super::context::{Store, host_of, now};
+use super::selection::unknown;
 use super::verb::{About, Group, Past, Spec, Verb};
 use super::{fleet, host_rollout, services};
 use crate::completion;
@@ -13,10 +14,6 @@ use etcd_session::StoreError;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, StatusType, Version};
 use schema::snapshot::KeySnapshot;
-
-pub(super) fn unknown(host: &HostName) -> Failure {
-    Failure::no(format!("host {host} is not known: it is not on the roster and has never reported"))
-}
 
 /// Show why a host is as it is, and what would change it
 #[derive(Debug, Args)]
@@ -96,7 +93,7 @@ async fn read_keys_of(host: &HostName, store: &Store<'_>) -> Result<KeySnapshot,
     let reporting = reporting.0.into_iter().filter_map(|kind| StatusType::new(kind).ok());
     keys.extend(reporting.map(|kind| Key::Reporting(kind, host.clone())));
     let snapshot = session.read_all(&keys, &[Prefix::Freezes], Some(at), *deadline).await?;
-    super::desired::remember(&snapshot, store);
+    store.remember_desired(&snapshot);
     Ok(snapshot)
 }
 
