@@ -3,4 +3,3 @@
 pub mod calendar;
 pub mod host;
 pub mod rollout;
-pub mod upgrade;

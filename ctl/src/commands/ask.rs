@@ -1,7 +1,7 @@
 //! Runs a verb that needs the store.
 
 use super::context::{Store, now};
-use super::past;
+use super::past::question;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::seen_stores::{self, About};
@@ -32,7 +32,7 @@ pub(super) fn ask(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
     let exit = runtime.block_on(async {
         let session = match &settings.past {
-            Some(question) => past::open(question, output)?,
+            Some(question) => question::open(question, output)?,
             None => {
                 for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
                     certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));

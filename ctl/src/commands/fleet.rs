@@ -1,7 +1,7 @@
 //! Reads the fleet at one revision.
 
 use super::context::{Store, now};
-use super::services;
+use super::services::catalog;
 use crate::output;
 use etcd_session::{Deadline, FoundEntry, StoreError};
 use fleet::{Fleet, FleetTarget, FleetVerdict, HostFacts};
@@ -75,7 +75,7 @@ pub(super) async fn read_wait_causes(
         fleet.verdicts().values().filter_map(FleetVerdict::why_not).any(test)
     };
     if any(fleet, |reason| matches!(reason, WhyNot::Service(_))) {
-        let (view, _) = services::read(store, None, Some(revision)).await?;
+        let (view, _) = catalog::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
     }
     if let Some(order) = fleet.target().order().filter(|_| any(fleet, WhyNot::depends_on_halt)) {

@@ -1,62 +1,24 @@
 //! The verbs. `verb.rs` says what a verb is, and `verbs.rs` has the list of them.
+//!
+//! Each verb has its file in the folder of its subject. The arrows between the folders go one way: `original` uses the
+//! others, `state` uses `rollout` and `services`, `rollout` uses `store`, and `setup` uses `state`. The files
+//! beside the folders serve all of them: `context.rs` is the access to the store, `fleet.rs` reads the fleet,
+//! `selection.rs` the hosts that options select, and `watch.rs` shows an answer again.
 
 pub(crate) mod answers;
 mod ask;
-mod bootstrap;
-mod bundle;
 pub(crate) mod call;
-mod claims;
-mod completion;
 mod context;
-mod desired;
-mod discovery_token;
-mod drop_stale;
-mod enroll;
-mod events;
 mod failures;
-mod fetched_bundle;
 mod fleet;
-mod freeze_list;
-mod freezes;
-mod host_config;
-mod host_rollout;
-mod hosts;
-mod identity;
-mod lint;
-mod local;
-mod logs;
-mod look_after;
-mod maintenance;
-mod one_shot;
+mod original;
 mod past;
-mod past_moment;
-mod ping;
-mod plan;
-mod policy;
-mod record;
-mod recording;
-mod retry;
-mod rollback;
-mod rolling_upgrade;
 mod rollout;
-mod rollout_history;
-mod rollout_options;
-mod rollout_status;
-mod rollout_text;
-mod running;
-mod script_start;
 mod selection;
 mod services;
-mod status;
+mod setup;
+mod state;
 mod store;
-mod trigger;
-mod ui;
-mod values;
 pub(crate) mod verb;
 pub(crate) mod verbs;
-mod verification;
-mod verify_hosts;
-mod verify_wait;
 mod watch;
-mod why;
-mod with_claim;
