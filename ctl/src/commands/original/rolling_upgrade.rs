@@ -1,5 +1,4 @@
-//! `rolling_upgrade`: the rolling upgrade of the original tool, for hosts whose scripts ask `check_puppet`
-//! whether they may run. Which of them may go is decided in `upgrade`.
+//! `rolling_upgrade`, for hosts whose scripts ask `check_puppet` whether they may run. `upgrade` decides which may go.
 
 use super::host_config;
 use super::upgrade::{
