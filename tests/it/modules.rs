@@ -4,6 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use syn::Token;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::token;
 use syn::visit::Visit;
 
 #[test]
@@ -26,19 +30,53 @@ fn no_crate_has_a_circle_of_modules() {
     assert!(found.is_empty(), "\n{found}");
 }
 
+/// Returns the names of the files in each circle of a crate of these files, the first of which is its root.
+fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, text) in files {
+        std::fs::write(directory.path().join(name), text).expect("written");
+    }
+    let arrows = Crate::read(&directory.path().join(files[0].0)).arrows();
+    let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
+    circles(&arrows).iter().map(|circle| circle.iter().map(name).collect()).collect()
+}
+
 #[test]
 fn a_circle_is_found_through_a_name_that_its_parent_passes_on() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
-    write("lib.rs", "mod a; mod b; mod c; pub use b::B;");
-    write("a.rs", "use crate::B; pub struct A(B);");
-    write("b.rs", "pub struct B; impl B { fn f(a: &super::a::A) {} }");
-    write("c.rs", "use crate::a::A; #[cfg(test)] mod tests { use crate::c::nothing; }");
-    let arrows = Crate::read(&directory.path().join("lib.rs")).arrows();
-    let circles = circles(&arrows);
-    let names: Vec<Vec<&str>> =
-        circles.iter().map(|c| c.iter().filter_map(|path| path.file_name()?.to_str()).collect()).collect();
-    assert_eq!(names, [["a.rs", "b.rs"]]);
+    let found = circles_of(&[
+        ("lib.rs", "mod a; mod b; mod c; pub use b::B;"),
+        ("a.rs", "use crate::B; pub struct A(B);"),
+        ("b.rs", "pub struct B; impl B { fn f(a: &super::a::A) {} }"),
+        ("c.rs", "use crate::a::A; #[cfg(test)] mod tests { use crate::c::nothing; }"),
+    ]);
+    assert_eq!(found, [["a.rs", "b.rs"]]);
+}
+
+#[test]
+fn a_circle_is_found_wherever_a_path_stands() {
+    let b = "pub fn b() { super::a::a(); }";
+    for (root, a) in [
+        // Inside a macro, also within another one and within brackets.
+        ("mod a; mod b;", "pub fn a() -> String { format!(\"{}\", super::b::b()) }"),
+        ("mod a; mod b;", "pub fn a() { assert!(matches!([crate::b::b()], _)); }"),
+        ("mod a; mod b;", "use super::b; pub fn a() { vec![(b::b())]; }"),
+        ("mod a; mod b;", "macro_rules! m { () => { $crate::b::b() } } pub fn a() { m!(); }"),
+        // Inside an attribute.
+        ("mod a; mod b;", "pub fn a() {} struct S { #[arg(value_parser = super::b::b())] s: String }"),
+        // Through a name that is passed on: with another name, twice, with all names, or in a macro.
+        ("mod a; mod b; pub use b::b as c;", "pub fn a() { crate::c(); }"),
+        ("mod a; mod b; mod d { pub use super::b::b; } use d::b as e;", "pub fn a() { super::e(); }"),
+        ("mod a; mod b; pub use b::*;", "pub fn a() { crate::b(); }"),
+        ("mod a; mod b; pub use b::b as c;", "pub fn a() { format!(\"{:?}\", crate::c()); }"),
+        ("mod a; mod b; pub use b::*;", "use crate::*; pub fn a() { b(); }"),
+        ("mod a; mod b; pub use b::*;", "use crate::*; pub fn a() { format!(\"{:?}\", b()); }"),
+    ] {
+        let found = circles_of(&[("lib.rs", root), ("a.rs", a), ("b.rs", b)]);
+        assert_eq!(found, [["a.rs", "b.rs"]], "{root} {a}");
+    }
+    // A field and a method are no paths, and neither are texts.
+    let a = "pub fn a() { format!(\"super::b::b {}\", x.b.b()); }";
+    assert!(circles_of(&[("lib.rs", "mod a; mod b;"), ("a.rs", a), ("b.rs", b)]).is_empty());
 }
 
 /// Returns the root files of this workspace's crates, except the tests.
@@ -74,8 +112,8 @@ struct Module {
     aliases: BTreeMap<String, Vec<String>>,
     /// Paths from which all names are imported.
     globs: Vec<Vec<String>>,
-    /// Paths with more than one segment that the module uses.
-    paths: Vec<Vec<String>>,
+    /// Paths that the module uses, also those inside macros and attributes.
+    paths: BTreeSet<Vec<String>>,
 }
 
 /// The modules of a crate; the first one is its root.
@@ -156,7 +194,10 @@ impl Crate {
                 "self" => {}
                 "super" => at = module.parent?,
                 name => {
-                    if let Some(child) = module.children.get(name) {
+                    // A module and an item may have the same name. A path that ends is one of an item.
+                    if let Some(child) = module.children.get(name)
+                        && !rest.is_empty()
+                    {
                         at = *child;
                     } else if let Some(alias) = module.aliases.get(name) {
                         let path: Vec<String> = alias.iter().chain(rest).cloned().collect();
@@ -237,10 +278,54 @@ impl<'ast> Visit<'ast> for Module {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        if path.segments.len() > 1 {
-            self.paths.push(path.segments.iter().map(|part| part.ident.to_string()).collect());
-        }
+        self.paths.insert(path.segments.iter().map(|part| part.ident.to_string()).collect());
         syn::visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        syn::visit::visit_macro(self, call);
+        call.parse_body_with(|tokens: ParseStream<'_>| self.take_tokens(tokens)).expect("tokens");
+    }
+
+    fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
+        syn::visit::visit_meta_list(self, list);
+        list.parse_args_with(|tokens: ParseStream<'_>| self.take_tokens(tokens)).expect("tokens");
+    }
+}
+
+impl Module {
+    /// Takes the paths among the tokens of a macro, which have no other structure.
+    fn take_tokens(&mut self, tokens: ParseStream<'_>) -> syn::Result<()> {
+        while !tokens.is_empty() {
+            let inside;
+            if tokens.peek(token::Paren) {
+                syn::parenthesized!(inside in tokens);
+                self.take_tokens(&inside)?;
+            } else if tokens.peek(token::Bracket) {
+                syn::bracketed!(inside in tokens);
+                self.take_tokens(&inside)?;
+            } else if tokens.peek(token::Brace) {
+                syn::braced!(inside in tokens);
+                self.take_tokens(&inside)?;
+            } else if tokens.peek(Token![.]) && tokens.peek2(syn::Ident) {
+                // A field or a method.
+                tokens.parse::<Token![.]>()?;
+                tokens.parse::<syn::Ident>()?;
+            } else if tokens.peek(syn::Ident::peek_any) {
+                let mut path = vec![tokens.call(syn::Ident::parse_any)?.to_string()];
+                while tokens.peek(Token![::]) && tokens.peek3(syn::Ident::peek_any) {
+                    tokens.parse::<Token![::]>()?;
+                    path.push(tokens.call(syn::Ident::parse_any)?.to_string());
+                }
+                self.paths.insert(path);
+            } else {
+                tokens.step(|at| match at.token_tree() {
+                    Some((_, rest)) => Ok(((), rest)),
+                    None => Err(at.error("no token")),
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 
