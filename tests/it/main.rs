@@ -55,6 +55,7 @@ mod service_manager;
 mod settings_errors;
 mod settings_trust;
 mod simulation;
+mod sources;
 mod steps;
 mod stolen_host;
 mod store_api;

@@ -1,6 +1,7 @@
 //! Dependencies between the files of a crate. Files that depend on each other in a cycle can only
 //! be understood together.
 
+use crate::sources::{read_modules, repository, roots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use syn::visit::Visit;
 
 #[test]
 fn no_crate_has_a_circle_of_modules() {
-    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let repository = repository();
     let mut found = String::new();
     for root in roots(&repository) {
         let arrows = Crate::read(&root).arrows();
@@ -79,27 +80,6 @@ fn a_circle_is_found_wherever_a_path_stands() {
     assert!(circles_of(&[("lib.rs", "mod a; mod b;"), ("a.rs", a), ("b.rs", b)]).is_empty());
 }
 
-/// Returns the root files of this workspace's crates, except the tests.
-fn roots(repository: &Path) -> Vec<PathBuf> {
-    let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(repository)
-        .output()
-        .expect("cargo metadata");
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let targets = metadata["packages"].as_array().expect("packages").iter().flat_map(|package| {
-        package["targets"].as_array().expect("targets").iter().filter(|target| {
-            let kind = target["kind"][0].as_str();
-            matches!(kind, Some("lib" | "bin")) && package["name"] != "orchestrate-tests"
-        })
-    });
-    let root = |target: &serde_json::Value| {
-        let path = PathBuf::from(target["src_path"].as_str().expect("a path"));
-        repository.join(path.strip_prefix(repository.canonicalize().expect("a path")).expect("ours"))
-    };
-    targets.map(root).collect()
-}
-
 /// The names and paths in one module.
 #[derive(Default)]
 struct Module {
@@ -117,7 +97,6 @@ struct Module {
 }
 
 /// The modules of a crate; the first one is its root.
-#[derive(Default)]
 struct Crate {
     modules: Vec<Module>,
 }
@@ -127,40 +106,19 @@ type Arrows = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
 
 impl Crate {
     fn read(root: &Path) -> Self {
-        let mut all = Self::default();
-        let directory = root.parent().expect("in a directory").to_owned();
-        all.read_file(root, &directory, None);
-        all
-    }
-
-    fn read_file(&mut self, file: &Path, directory: &Path, parent: Option<usize>) -> usize {
-        let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let parsed = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        self.add(file, directory, parent, &parsed.items)
-    }
-
-    fn add(&mut self, file: &Path, directory: &Path, parent: Option<usize>, items: &[syn::Item]) -> usize {
-        let number = self.modules.len();
-        self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
-        for item in items.iter().filter(|item| !is_of_tests(item)) {
-            if let syn::Item::Mod(module) = item {
-                let name = module.ident.to_string();
-                let inside = directory.join(&name);
-                let child = match &module.content {
-                    Some((_, items)) => self.add(file, &inside, Some(number), items),
-                    None => {
-                        let of_file = directory.join(format!("{name}.rs"));
-                        let of_directory = inside.join("mod.rs");
-                        let found = if of_file.exists() { of_file } else { of_directory };
-                        self.read_file(&found, &inside, Some(number))
-                    }
-                };
-                self.modules[number].children.insert(name, child);
-            } else {
-                self.modules[number].visit_item(item);
+        let mut modules: Vec<Module> = Vec::new();
+        for source in read_modules(root) {
+            let number = modules.len();
+            let mut module = Module { file: source.file, parent: source.parent, ..Module::default() };
+            for item in &source.items {
+                module.visit_item(item);
+            }
+            modules.push(module);
+            if let Some(parent) = source.parent {
+                modules[parent].children.insert(source.name, number);
             }
         }
-        number
+        Self { modules }
     }
 
     fn arrows(&self) -> Arrows {
@@ -216,21 +174,6 @@ impl Crate {
         }
         None
     }
-}
-
-/// True if the item is compiled only for tests.
-fn is_of_tests(item: &syn::Item) -> bool {
-    let attributes = match item {
-        syn::Item::Mod(module) => &module.attrs,
-        syn::Item::Use(module) => &module.attrs,
-        syn::Item::Fn(function) => &function.attrs,
-        syn::Item::Impl(block) => &block.attrs,
-        _ => return false,
-    };
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg")
-            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
-    })
 }
 
 impl Module {
