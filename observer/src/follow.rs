@@ -255,10 +255,12 @@ impl Follower {
     async fn confirm(&mut self, number: usize, revision: i64) {
         // One that failed is not repeated for the other feeds.
         let Some(confirming) = self.confirming else { return };
-        let Some(sent) = self.with_assembly(|assembly| assembly.sent(number)).flatten() else { return };
+        let Some((since, count)) = self.with_assembly(|assembly| assembly.sent(number)).flatten() else {
+            return;
+        };
         let (keys, deadline) = (self.parts[number].clone(), Deadline::within(CONFIRM_TIMEOUT));
         let began = Instant::now();
-        match self.session.is_unchanged(&keys, sent, revision, deadline).await {
+        match self.session.is_unchanged(&keys, since, count, revision, deadline).await {
             Ok(true) => {
                 self.with_assembly(|assembly| assembly.take(number, FeedEvent::Progress(revision)));
             }

@@ -67,7 +67,7 @@ fn a_thousand_failures_with_two_causes_are_two_groups() {
         } else {
             format!("[{n}.5] Out of memory: killed process {n} (shop) of {name}\n")
         };
-        let cause = cause_of((StepPhase::Validate, &step), &end, &output, &own);
+        let cause = cause_of(StepPhase::Validate, &step, &end, &output, &own);
         let record = StatusRecord {
             at: EpochSeconds(n),
             version: None,

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 /// The root of this workspace.
-pub fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Returns the root files of this workspace's crates, except the tests.
-pub fn roots(repository: &Path) -> Vec<PathBuf> {
+pub(crate) fn roots(repository: &Path) -> Vec<PathBuf> {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(repository)
@@ -29,20 +29,20 @@ pub fn roots(repository: &Path) -> Vec<PathBuf> {
 }
 
 /// One module of a crate as it is written.
-pub struct SourceModule {
+pub(crate) struct SourceModule {
     /// The file that holds the module.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The name of the module; the root has none.
-    pub name: String,
+    pub(crate) name: String,
     /// The number of the module that declares this one.
-    pub parent: Option<usize>,
+    pub(crate) parent: Option<usize>,
     /// What the module declares, except its modules and what is compiled only for tests.
-    pub items: Vec<syn::Item>,
+    pub(crate) items: Vec<syn::Item>,
 }
 
 /// Reads the modules of a crate, except those of tests. The first one is the crate's root, and a
 /// module stands behind its parent.
-pub fn read_modules(root: &Path) -> Vec<SourceModule> {
+pub(crate) fn read_modules(root: &Path) -> Vec<SourceModule> {
     let mut modules = Vec::new();
     let directory = root.parent().expect("in a directory");
     add(&mut modules, SourceModule::root(root), directory, read_items(root));

@@ -154,8 +154,9 @@ impl Reconciler {
         };
         let settings = self.settings.refused.borrow_and_update().clone();
         let in_use = self.settings.settings.borrow().clone();
-        let named = (in_use.role.as_ref(), in_use.group.as_ref());
-        let roster = store_view::roster_difference(&context.snapshot.followed, &context.state.host, named);
+        let (role, group) = (in_use.role.as_ref(), in_use.group.as_ref());
+        let (followed, host) = (&context.snapshot.followed, &context.state.host);
+        let roster = store_view::roster_difference(followed, host, role, group);
         let settings = settings.iter().chain(&roster).map(|why| problem(ProblemFile::Settings, why));
         let services = self.catalog.loaded.borrow_and_update().clone();
         let services = services.errors.iter().map(|why| problem(ProblemFile::Service, why));

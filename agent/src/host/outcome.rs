@@ -70,7 +70,7 @@ impl Reconciler {
         let output = secrets.redact_cut(&result.output.text, result.output.cut(true));
         let log = log_tail(output.lines());
         let cause = (meaning == StepMeaning::Failed)
-            .then(|| archive::cause_of((phase, &step), &end, &output, &own_words(context)));
+            .then(|| archive::cause_of(phase, &step, &end, &output, &own_words(context)));
         let leftovers = result.leftovers;
         let took_text = format_duration(took);
         let took = took_text.as_str();

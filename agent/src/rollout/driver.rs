@@ -21,7 +21,7 @@ use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::begin_closing;
-use schema::writes::stage::time_soak;
+use schema::writes::stage::{RolloutStage, time_soak};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -111,7 +111,7 @@ impl RolloutEndTask {
         let deadline = Deadline::of_request();
         let reads = Read::all(&closing_reads(order), &[]);
         let found = self.session.read_judged(history, &reads, None, deadline).await?;
-        let (revision, hosts) = match closing_task(order, (&self.host, None), &found) {
+        let (revision, hosts) = match closing_task(order, &self.host, None, &found) {
             ClosingTask::Stop => {
                 self.stop(order);
                 return Ok(Some(None));
@@ -144,7 +144,7 @@ impl RolloutEndTask {
         fence: Fence,
     ) -> Result<bool, StoreError> {
         let closing = Closing { at: clock::now().wall, by: self.host.to_string(), hosts };
-        let begin = begin_closing(&self.host, fence, order, (revision, mark.lease), &closing);
+        let begin = begin_closing(&self.host, fence, order, revision, mark.lease, &closing);
         Ok(self.session.commit(&begin, Deadline::of_request()).await?.applied)
     }
 
@@ -179,7 +179,7 @@ impl RolloutEndTask {
         let begun = Instant::now();
         let found = self.session.read_judged(history, &Read::all(&keys, &ranges), None, deadline).await?;
         let took = begun.elapsed();
-        if closing_task(order, (&self.host, Some(mark.lease)), &found) != ClosingTask::Look {
+        if closing_task(order, &self.host, Some(mark.lease), &found) != ClosingTask::Look {
             // It ended while nobody looked, or the rollout has.
             self.drop_mark();
             return Ok(true);
@@ -217,7 +217,8 @@ impl RolloutEndTask {
                 let seconds = length.0.as_secs().cast_signed();
                 let timer = self.session.grant_lease(seconds, Deadline::of_request()).await?;
                 let opening = StageOpening { at: ended.at, by: ended.by, hosts: 0 };
-                self.change_stage(fence, time_soak((order, stage), timer, &opening, found)).await?;
+                self.change_stage(fence, time_soak(RolloutStage { order, stage }, timer, &opening, found))
+                    .await?;
             }
             EndTask::LookAfter(holders) => {
                 look_after(&self.session, &self.host, &holders, (history, fence)).await?;

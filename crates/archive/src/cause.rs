@@ -156,7 +156,7 @@ fn end_of(end: &StepEnd) -> String {
 ///
 /// The fingerprint is `f1-` and the first 12 hexadecimal digits of the SHA-256 of three lines: the phase and the
 /// step as `phase/step`, the end, and the line.
-pub fn cause_of((phase, step): (StepPhase, &StepName), end: &StepEnd, output: &str, own: &OwnWords) -> Cause {
+pub fn cause_of(phase: StepPhase, step: &StepName, end: &StepEnd, output: &str, own: &OwnWords) -> Cause {
     let output = match end {
         StepEnd::NotStarted { why } => why,
         _ => output,
@@ -219,7 +219,7 @@ mod tests {
     fn the_step_and_its_end_are_a_part_of_the_cause() {
         let step = |name: &str| StepName::new(name).unwrap();
         let of = |phase, name: &str, end: &StepEnd, output: &str| {
-            cause_of((phase, &step(name)), end, output, &own()).fingerprint
+            cause_of(phase, &step(name), end, output, &own()).fingerprint
         };
         let (apply, exit) = (StepPhase::Apply, StepEnd::Exited { code: 1 });
         let first = of(apply, "a", &exit, "error 1");
@@ -231,7 +231,7 @@ mod tests {
         let late = |limit_millis| StepEnd::TimedOut { limit_millis };
         assert_eq!(of(apply, "a", &late(1), "x"), of(apply, "a", &late(2), "x"));
         let not_started = StepEnd::NotStarted { why: "No such file".into() };
-        assert_eq!(cause_of((apply, &step("a")), &not_started, "", &own()).line, "No such file");
+        assert_eq!(cause_of(apply, &step("a"), &not_started, "", &own()).line, "No such file");
     }
 
     /// Lines of real programs with their causes. Nobody edits the file: a change of the algorithm would make the
@@ -246,7 +246,7 @@ mod tests {
             let [output, line, fingerprint] = block.lines().collect::<Vec<_>>()[..] else {
                 panic!("{block}")
             };
-            let cause = cause_of((StepPhase::Apply, &step), &end, output, &own);
+            let cause = cause_of(StepPhase::Apply, &step, &end, output, &own);
             assert_eq!((cause.line.as_str(), cause.fingerprint.as_str()), (line, fingerprint), "{output}");
         }
         assert_eq!(golden.split("\n\n").count(), 60);
@@ -281,7 +281,8 @@ mod tests {
         fn any_output_has_a_bounded_cause_in_one_line(output in "\\PC*|[\\x00-\\x7f]*", long in 0usize..900) {
             let text = format!("{output} {}", "é".repeat(long));
             let cause = cause_of(
-                (StepPhase::Apply, &StepName::new("a").unwrap()),
+                StepPhase::Apply,
+                &StepName::new("a").unwrap(),
                 &StepEnd::Exited { code: 1 },
                 &text,
                 &own(),

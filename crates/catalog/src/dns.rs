@@ -302,7 +302,7 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
         _ => answer.code = ResponseCode::NoSuchName,
     }
     if answer.code == ResponseCode::NoSuchName {
-        answer.code = match (view.records_known(), has_names_below(inner, view)) {
+        answer.code = match (view.records_known(), has_names_below(inner.0, inner.1, view)) {
             // A name exists, without data, if there are names below it (RFC 4592, section 2.2.2).
             (_, true) => ResponseCode::NoError,
             (true, false) => ResponseCode::NoSuchName,
@@ -313,7 +313,7 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
 }
 
 /// True if there are names below this one. `front` are the labels before `kind` and the datacenter.
-fn has_names_below((front, kind): (&[&str], Option<&str>), view: &View) -> bool {
+fn has_names_below(front: &[&str], kind: Option<&str>, view: &View) -> bool {
     match (front, kind) {
         // The datacenter, `service` or `node` as the whole name.
         ([], _) => true,

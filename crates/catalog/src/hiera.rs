@@ -61,19 +61,25 @@ fn addresses_of(service: &ServiceView) -> Addresses {
     found
 }
 
-/// The prefix of the key, the interface, and the addresses.
-type Entry<'a> = (&'static str, &'a str, &'a [IpAddr]);
+/// One entry of the file for a service.
+struct Entry<'a> {
+    /// The prefix of the key.
+    front: &'static str,
+    interface: &'a str,
+    addresses: &'a [IpAddr],
+}
 
 fn entries(found: &Addresses) -> impl Iterator<Item = Entry<'_>> {
     found.iter().flat_map(|(interface, lists)| {
-        [(FRONT, interface.as_str(), &lists.first[..]), (FRONT_ALL, interface.as_str(), &lists.all[..])]
+        let entry = |front, addresses| Entry { front, interface: interface.as_str(), addresses };
+        [entry(FRONT, &lists.first[..]), entry(FRONT_ALL, &lists.all[..])]
     })
 }
 
 /// Returns the entries of one service, by their keys.
 pub fn hiera_entries(name: &ServiceName, service: &ServiceView) -> BTreeMap<String, Vec<IpAddr>> {
     let found = addresses_of(service);
-    entries(&found).map(|(front, interface, list)| (key(front, name, interface), list.to_vec())).collect()
+    entries(&found).map(|entry| (entry.key(name), entry.addresses.to_vec())).collect()
 }
 
 /// Returns the service in the key of an entry; `None` if the key is not one of an entry.
@@ -87,11 +93,14 @@ fn service_behind(front: &str, key: &str) -> Option<ServiceName> {
     ServiceName::new(service).ok()
 }
 
-fn key(front: &str, service: &ServiceName, interface: &str) -> String {
-    format!("{front}{service}::{interface}")
+impl Entry<'_> {
+    fn key(&self, service: &ServiceName) -> String {
+        format!("{}{service}::{}", self.front, self.interface)
+    }
 }
 
-fn line_of(service: &ServiceName, (front, interface, addresses): Entry<'_>) -> String {
+fn line_of(service: &ServiceName, entry: &Entry<'_>) -> String {
+    let Entry { front, interface, addresses } = entry;
     // The capacity fits IPv4 addresses; the string grows for longer ones.
     let mut line = String::with_capacity(64 + 14 * addresses.len());
     // Writing to a string does not fail.
@@ -151,7 +160,7 @@ impl HieraFile {
         for (name, service) in view.services() {
             let is_same = |(known, _): &(Arc<ServiceView>, _)| Arc::ptr_eq(known, service);
             if !self.services.get(name).is_some_and(is_same) {
-                let lines = entries(&addresses_of(service)).map(|entry| line_of(name, entry)).collect();
+                let lines = entries(&addresses_of(service)).map(|entry| line_of(name, &entry)).collect();
                 self.services.insert(name.clone(), (service.clone(), lines));
             }
         }
@@ -197,15 +206,13 @@ impl StoredAddresses {
 
     /// Returns the file that Hiera reads.
     pub fn hiera_yaml(&self) -> String {
-        let lines: Vec<String> = self.lines().map(|(service, entry)| line_of(service, entry)).collect();
+        let lines: Vec<String> = self.lines().map(|(service, entry)| line_of(service, &entry)).collect();
         file_of(lines.iter().map(String::as_str))
     }
 
     /// Returns the entries of the file as a map.
     pub fn hiera_entries(&self) -> BTreeMap<String, &[IpAddr]> {
-        self.lines()
-            .map(|(service, (front, interface, list))| (key(front, service, interface), list))
-            .collect()
+        self.lines().map(|(service, entry)| (entry.key(service), entry.addresses)).collect()
     }
 
     fn lines(&self) -> impl Iterator<Item = (&ServiceName, Entry<'_>)> {

@@ -26,10 +26,16 @@ pub(crate) struct Ours<'a> {
 }
 
 impl Clash {
-    /// Tells the fleet that another agent lives under the name, or keeps that alive. `found` is the description
-    /// and the revision of its claim. Errors are only logged, because the agent soon tries again.
-    pub(crate) async fn keep(&mut self, session: &Session, ours: Ours<'_>, found: (String, i64)) {
-        if let Err(error) = self.try_keep(session, ours, found).await {
+    /// Tells the fleet that another agent lives under the name, or keeps that alive. `holder` is the description
+    /// of its claim, and `live_revision` the claim's revision. Errors are only logged, because the agent soon tries again.
+    pub(crate) async fn keep(
+        &mut self,
+        session: &Session,
+        ours: Ours<'_>,
+        holder: String,
+        live_revision: i64,
+    ) {
+        if let Err(error) = self.try_keep(session, ours, holder, live_revision).await {
             tracing::debug!(%error, "presence: the fleet cannot be told that the name is taken");
         }
     }
@@ -38,7 +44,8 @@ impl Clash {
         &mut self,
         session: &Session,
         Ours { host, claim, lease: length }: Ours<'_>,
-        (holder, live_revision): (String, i64),
+        holder: String,
+        live_revision: i64,
     ) -> Result<(), StoreError> {
         let deadline = Deadline::of_request();
         let lease = match self.lease {

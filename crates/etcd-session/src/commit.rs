@@ -40,7 +40,7 @@ impl Session {
         let request = self.request_of(transaction);
         let repeat = if transaction.idempotent { Repeat::Freely } else { Repeat::IfNotApplied };
         let answer = self
-            .call((RequestKind::Commit, operation), repeat, deadline, |client| {
+            .call(RequestKind::Commit, operation, repeat, deadline, |client| {
                 let request = request.clone();
                 async move { key_values(&client).txn(request).await }
             })

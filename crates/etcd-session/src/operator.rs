@@ -197,12 +197,9 @@ impl Session {
     ) -> Result<i64, StoreError> {
         if let Some(lease) = remembered {
             let kept = self
-                .call(
-                    (RequestKind::Lease, "lease keep-alive"),
-                    Repeat::Freely,
-                    deadline,
-                    |mut c| async move { c.lease_keep_alive(lease).await.map(|_| ()) },
-                )
+                .call(RequestKind::Lease, "lease keep-alive", Repeat::Freely, deadline, |mut c| async move {
+                    c.lease_keep_alive(lease).await.map(|_| ())
+                })
                 .await;
             match kept {
                 Ok(()) => return Ok(lease),
@@ -219,7 +216,7 @@ impl Session {
     /// Returns the store's error.
     pub async fn members(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
         let answer = self
-            .call((RequestKind::Admin, "list the members"), Repeat::Freely, deadline, |mut c| async move {
+            .call(RequestKind::Admin, "list the members", Repeat::Freely, deadline, |mut c| async move {
                 c.member_list().await
             })
             .await?;
@@ -232,7 +229,7 @@ impl Session {
     /// Returns the store's error.
     pub async fn server_version(&self, deadline: Deadline) -> Result<String, StoreError> {
         let answer = self
-            .call((RequestKind::Admin, "ask for the version"), Repeat::Freely, deadline, |mut c| async move {
+            .call(RequestKind::Admin, "ask for the version", Repeat::Freely, deadline, |mut c| async move {
                 c.status().await
             })
             .await?;
@@ -247,7 +244,7 @@ impl Session {
     /// Returns the store's error if it does not say whether there are alarms.
     pub async fn alarms(&self, deadline: Deadline) -> Result<Option<Vec<String>>, StoreError> {
         let answered = self
-            .call((RequestKind::Admin, "ask for the alarms"), Repeat::Freely, deadline, |mut c| async move {
+            .call(RequestKind::Admin, "ask for the alarms", Repeat::Freely, deadline, |mut c| async move {
                 c.status().await
             })
             .await;

@@ -282,7 +282,7 @@ impl Claimant {
                     if matches!(*self.sender.borrow(), PresenceState::Contested { .. }) {
                         let PresenceConfig { claim, lease, .. } = &self.config;
                         let ours = Ours { host: &host, claim, lease: *lease };
-                        self.clash.keep(&self.session, ours, (holder, live_revision)).await;
+                        self.clash.keep(&self.session, ours, holder, live_revision).await;
                     }
                     contest = left.map(|left| (lease, left));
                     self.pause(CONTEST_POLL_INTERVAL.mul_f64(0.8 + 0.4 * jitter())).await;
@@ -368,10 +368,10 @@ impl Claimant {
             && self.may_resume(live.lease, gate)
             && self.session.keep_own_lease(live.lease, deadline).await.is_ok()
         {
-            return self.write_claim((live.lease, true), gate, &snapshot, deadline).await;
+            return self.write_claim(live.lease, true, gate, &snapshot, deadline).await;
         }
         let lease = self.session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?;
-        let outcome = self.write_claim((lease, false), gate, &snapshot, deadline).await;
+        let outcome = self.write_claim(lease, false, gate, &snapshot, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
             // A lease without keys has no use.
             self.session.give_up_lease(lease, deadline).await;
@@ -438,7 +438,8 @@ impl Claimant {
     /// Writes the claim under the lease, if the claim is still as it was read.
     async fn write_claim(
         &self,
-        (lease, resumed): (i64, bool),
+        lease: i64,
+        resumed: bool,
         gate: &Gate,
         snapshot: &KeySnapshot,
         deadline: Deadline,

@@ -149,7 +149,8 @@ impl Session {
     /// Returns the store's error; what was passed until then is only a part.
     pub async fn read_each(
         &self,
-        (keys, prefixes): (&[Key], &[Prefix]),
+        keys: &[Key],
+        prefixes: &[Prefix],
         at: Option<i64>,
         deadline: Deadline,
         mut take: impl FnMut(&str, FoundEntry<'_>),
@@ -296,7 +297,7 @@ impl Session {
         gets: &[TxnOp],
         deadline: Deadline,
     ) -> Result<TxnResponse, StoreError> {
-        self.call((RequestKind::Read, "read"), Repeat::Freely, deadline, |client| {
+        self.call(RequestKind::Read, "read", Repeat::Freely, deadline, |client| {
             let gets = gets.to_vec();
             async move { key_values(&client).txn(Txn::new().and_then(gets)).await }
         })
@@ -589,18 +590,17 @@ impl Paging {
             return Ok(None);
         }
         let page = loop {
-            let page_request =
-                session.call((RequestKind::List, "list"), Repeat::Freely, deadline, |client| {
-                    let mut options = GetOptions::new()
-                        .with_range(self.end.clone())
-                        .with_limit(self.limit)
-                        .with_revision(self.snapshot.revision);
-                    if self.keys_only {
-                        options = options.with_keys_only();
-                    }
-                    let from = self.from.clone();
-                    async move { key_values(&client).get(from, Some(options)).await }
-                });
+            let page_request = session.call(RequestKind::List, "list", Repeat::Freely, deadline, |client| {
+                let mut options = GetOptions::new()
+                    .with_range(self.end.clone())
+                    .with_limit(self.limit)
+                    .with_revision(self.snapshot.revision);
+                if self.keys_only {
+                    options = options.with_keys_only();
+                }
+                let from = self.from.clone();
+                async move { key_values(&client).get(from, Some(options)).await }
+            });
             match page_request.await {
                 // Values here are larger than the earlier ones: retry with fewer entries.
                 Err(StoreError::TooLarge { .. }) if self.limit > 1 => self.limit = (self.limit / 16).max(1),

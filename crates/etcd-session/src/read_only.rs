@@ -73,7 +73,7 @@ impl ReadOnlySession {
         let options = GetOptions::new().with_range(end_of(keys, &from)).with_keys_only().with_limit(1);
         let found = self
             .0
-            .call((RequestKind::Read, "read"), Repeat::Freely, deadline, |mut client| {
+            .call(RequestKind::Read, "read", Repeat::Freely, deadline, |mut client| {
                 let (from, options) = (from.clone(), options.clone());
                 async move { client.get(from, Some(options)).await }
             })
@@ -96,7 +96,8 @@ impl ReadOnlySession {
     pub async fn is_unchanged(
         &self,
         keys: &Keys,
-        (since, count): (i64, usize),
+        since: i64,
+        count: usize,
         at: i64,
         deadline: Deadline,
     ) -> Result<bool, StoreError> {
@@ -109,7 +110,7 @@ impl ReadOnlySession {
             .with_revision(at);
         let found = self
             .0
-            .call((RequestKind::Read, "read"), Repeat::Freely, deadline, |mut client| {
+            .call(RequestKind::Read, "read", Repeat::Freely, deadline, |mut client| {
                 let (from, options) = (from.clone(), options.clone());
                 async move { client.get(from, Some(options)).await }
             })

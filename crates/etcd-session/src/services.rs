@@ -15,7 +15,7 @@ impl Session {
     /// Returns the store's error.
     pub async fn lease_seconds_left(&self, lease: i64, deadline: Deadline) -> Result<i64, StoreError> {
         let answer = self
-            .call((RequestKind::Lease, "lease time to live"), Repeat::Freely, deadline, |mut c| async move {
+            .call(RequestKind::Lease, "lease time to live", Repeat::Freely, deadline, |mut c| async move {
                 c.lease_time_to_live(lease, None).await
             })
             .await?;
@@ -28,7 +28,7 @@ impl Session {
     /// Returns the store's error.
     pub async fn grant_lease(&self, seconds: i64, deadline: Deadline) -> Result<i64, StoreError> {
         let granted = self
-            .call((RequestKind::Lease, "lease grant"), Repeat::Freely, deadline, |mut client| async move {
+            .call(RequestKind::Lease, "lease grant", Repeat::Freely, deadline, |mut client| async move {
                 client.lease_grant(seconds, None).await
             })
             .await?;
@@ -42,7 +42,7 @@ impl Session {
     /// Returns the store's error; [`StoreError::LeaseGone`] if the lease does not exist any more.
     pub(crate) async fn revoke_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
         let revoked =
-            self.call((RequestKind::Lease, "lease revoke"), Repeat::Freely, deadline, |mut c| async move {
+            self.call(RequestKind::Lease, "lease revoke", Repeat::Freely, deadline, |mut c| async move {
                 c.lease_revoke(lease).await
             });
         revoked.await.map(drop)
@@ -61,12 +61,10 @@ impl Session {
     /// Returns the store's error; [`StoreError::LeaseGone`] if the lease does not exist any more.
     pub(crate) async fn keep_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
         // Opening the stream sends one keep-alive and waits for its answer.
-        let kept = self.call(
-            (RequestKind::Lease, "lease keep-alive"),
-            Repeat::Freely,
-            deadline,
-            |mut c| async move { c.lease_keep_alive(lease).await },
-        );
+        let kept =
+            self.call(RequestKind::Lease, "lease keep-alive", Repeat::Freely, deadline, |mut c| async move {
+                c.lease_keep_alive(lease).await
+            });
         kept.await.map(drop)
     }
 

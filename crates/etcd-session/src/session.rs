@@ -310,7 +310,8 @@ impl Session {
     /// Sends a request. Fails over and repeats it as far as that is safe, until the deadline.
     pub(crate) async fn call<T, F, Fut>(
         &self,
-        (kind, operation): (RequestKind, &'static str),
+        kind: RequestKind,
+        operation: &'static str,
         repeat: Repeat,
         deadline: Deadline,
         request: F,

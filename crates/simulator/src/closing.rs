@@ -18,7 +18,7 @@ use schema::snapshot::KeySnapshot;
 use schema::store_trust::StoreTrust;
 use schema::transaction::Transaction;
 use schema::writes::rollout::{begin_closing, begin_resolving, record_keys, write_record};
-use schema::writes::stage::time_soak;
+use schema::writes::stage::{RolloutStage, time_soak};
 use std::time::Duration;
 
 /// Delay after a request that failed, in milliseconds.
@@ -156,7 +156,7 @@ impl Agent {
         let Some(order) = order.filter(|_| self.fence().is_some()) else { return Ok(()) };
         match (wait, answer) {
             (EndWait::Asks, Answer::Read(found)) => {
-                match closing_task(order, (&self.state.host, None), &found) {
+                match closing_task(order, &self.state.host, None, &found) {
                     ClosingTask::Stop => return self.ended(world, order),
                     ClosingTask::WriteRecord => {
                         let Some(fence) = self.fence() else { return Ok(()) };
@@ -225,7 +225,7 @@ impl Agent {
             }
             (EndWait::GrantsSoak(stage, found), Answer::Granted(timer)) => {
                 let opening = StageOpening { at: world.wall(), by: self.state.host.to_string(), hosts: 0 };
-                self.change_for_end(world, time_soak((order, stage), timer, &opening, &found));
+                self.change_for_end(world, time_soak(RolloutStage { order, stage }, timer, &opening, &found));
             }
             (EndWait::GrantsTimer(host, found), Answer::Granted(timer)) => {
                 if let Some(transaction) = start_timer(&host, timer, &found) {
@@ -267,7 +267,7 @@ impl Agent {
         if let Some(mutation) = world.mutation {
             mutation.read(&mut found);
         }
-        if closing_task(order, (&self.state.host, Some(mark.lease)), &found) != ClosingTask::Look {
+        if closing_task(order, &self.state.host, Some(mark.lease), &found) != ClosingTask::Look {
             self.drop_mark(world);
             return Ok(());
         }
@@ -319,7 +319,7 @@ impl Agent {
     ) {
         let Some(fence) = self.fence() else { return };
         let closing = Closing { at: world.wall(), by: self.state.host.to_string(), hosts };
-        let begin = begin_closing(&self.state.host, fence, order, (revision, mark.lease), &closing);
+        let begin = begin_closing(&self.state.host, fence, order, revision, mark.lease, &closing);
         self.write_end(world, EndWait::Begins(mark), begin);
     }
 

@@ -415,7 +415,7 @@ impl Fleet {
         let until = seconds.map(|seconds| EpochSeconds(at.0 + seconds));
         let freeze = Freeze { by: "ann".into(), reason: String::new(), at, until };
         let (token, act) = (self.world.token("f"), self.act("freeze"));
-        self.operate(operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act));
+        self.operate(operator::add_freeze(scope, &token, &freeze, lease, &identity, &found, &act));
     }
 
     /// Removes the oldest freeze.
@@ -441,7 +441,7 @@ impl Fleet {
             let record = record_without(&host, (order, &record), &found);
             let excuse = Excuse { at: self.world.wall(), by: "ann".into(), reason: String::new() };
             let act = self.act("rollout excuse");
-            self.operate(stage::excuse((&host, order), (&excuse, &record), &found, &act));
+            self.operate(stage::excuse(&host, order, &excuse, &record, &found, &act));
         }
     }
 

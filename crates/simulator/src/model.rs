@@ -260,8 +260,7 @@ impl Model {
                 let freeze =
                     Freeze { by: "ann".into(), reason: String::new(), at: EpochSeconds(0), until: None };
                 let (scope, act) = (FreezeScope::Fleet, act("freeze"));
-                let transaction =
-                    operator::add_freeze((&scope, &token), (&freeze, 0), &identity, &found, &act);
+                let transaction = operator::add_freeze(&scope, &token, &freeze, 0, &identity, &found, &act);
                 self.commit(setting, transaction, &Writer::Operator)?;
             }
             Move::Trigger => {

@@ -54,7 +54,7 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
             fleet.note_report_revision(&host, found.mod_revision());
         }
     };
-    let snapshot = store.session.read_each((&KEYS, &RANGES), at, deadline, add).await?;
+    let snapshot = store.session.read_each(&KEYS, &RANGES, at, deadline, add).await?;
     if at.is_none() {
         store.remember_desired(&snapshot);
     }

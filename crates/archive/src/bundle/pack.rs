@@ -51,7 +51,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
     /// # Errors
     /// Returns the error of the writer.
     pub fn add(&mut self, name: &str, from: impl Read, cut: Cut) -> io::Result<()> {
-        self.add_part(name, from, (cut, cut.begin || cut.end))
+        self.add_part(name, from, cut, cut.begin || cut.end)
     }
 
     /// Same as [`add`](Self::add) for a file that may be written at the same time: what stands at its end may be the
@@ -60,10 +60,10 @@ impl<'a, W: Write> BundleWriter<'a, W> {
     /// # Errors
     /// Returns the error of the writer.
     pub fn add_unfinished(&mut self, name: &str, from: impl Read, begin: bool) -> io::Result<()> {
-        self.add_part(name, from, (Cut { begin, end: true }, begin))
+        self.add_part(name, from, Cut { begin, end: true }, begin)
     }
 
-    fn add_part(&mut self, name: &str, mut from: impl Read, (cut, is_cut): (Cut, bool)) -> io::Result<()> {
+    fn add_part(&mut self, name: &str, mut from: impl Read, cut: Cut, is_cut: bool) -> io::Result<()> {
         let limit = PART_MAX_BYTES.min(self.left);
         if limit == 0 {
             self.leave_out(name, "the bundle is full");
@@ -84,7 +84,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
         let shown = String::from_utf8_lossy(&shown);
         let end = shown.floor_char_boundary(usize::try_from(limit).unwrap_or(usize::MAX));
         let is_cut = is_cut || more || end < shown.len();
-        self.append_part(header, &shown.as_bytes()[..end], (name, is_cut))
+        self.append_part(header, &shown.as_bytes()[..end], name, is_cut)
     }
 
     /// Adds a value as JSON, without the secrets in its texts. One that does not fit is left out.
@@ -100,7 +100,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
             self.leave_out(name, "the bundle is full");
             return Ok(());
         }
-        self.append_part(header, text.as_bytes(), (name, false))
+        self.append_part(header, text.as_bytes(), name, false)
     }
 
     /// Returns the head of a part; `None` if it cannot be part of the bundle, which is noted.
@@ -124,12 +124,7 @@ impl<'a, W: Write> BundleWriter<'a, W> {
         }
     }
 
-    fn append_part(
-        &mut self,
-        header: tar::Header,
-        shown: &[u8],
-        (name, is_cut): (&str, bool),
-    ) -> io::Result<()> {
+    fn append_part(&mut self, header: tar::Header, shown: &[u8], name: &str, is_cut: bool) -> io::Result<()> {
         self.left = self.left.saturating_sub(shown.len() as u64);
         self.contents.parts.push(Part { name: name.to_owned(), bytes: shown.len() as u64, is_cut });
         self.append(header, shown)

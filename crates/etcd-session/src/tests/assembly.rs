@@ -167,8 +167,8 @@ async fn a_range_is_unchanged_if_no_key_was_written_or_deleted() {
     let created = fixture.put(&value("c"), "1").await;
     let session = session(&fixture);
     let own = Keys::Below(Prefix::Own);
-    let check = async |keys: &Keys, since: (i64, usize), at: i64| {
-        session.is_unchanged(keys, since, at, Deadline::within(LIMIT)).await.expect("an answer")
+    let check = async |keys: &Keys, (since, count): (i64, usize), at: i64| {
+        session.is_unchanged(keys, since, count, at, Deadline::within(LIMIT)).await.expect("an answer")
     };
     assert!(check(&own, (since, 2), elsewhere).await);
     assert!(!check(&own, (since, 2), changed).await, "written");

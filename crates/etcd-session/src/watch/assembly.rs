@@ -199,7 +199,7 @@ impl Assembly {
                 Pending::Change(key, entry) => {
                     self.pending_bytes -= bytes_of(&key, entry.as_ref());
                     if self.gives_revisions {
-                        add_change(at, (&key, entry.as_ref()), &mut revisions);
+                        add_change(at, &key, entry.as_ref(), &mut revisions);
                     }
                     self.set(key, entry, &mut changed);
                 }
@@ -257,7 +257,7 @@ impl Assembly {
     }
 }
 
-fn add_change(at: i64, (key, entry): (&str, Option<&Entry>), revisions: &mut Vec<(i64, Vec<Change>)>) {
+fn add_change(at: i64, key: &str, entry: Option<&Entry>, revisions: &mut Vec<(i64, Vec<Change>)>) {
     let change = (key.to_owned(), entry.cloned());
     match revisions.last_mut().filter(|(last, _)| *last == at) {
         Some((_, changes)) => changes.push(change),

@@ -158,7 +158,8 @@ pub struct Incident {
 impl Incident {
     /// Returns an incident. `cause` tells it from others of its kind.
     pub(super) fn new(
-        (lineage, rollout): (&str, Option<&str>),
+        lineage: &str,
+        rollout: Option<&str>,
         kind: IncidentKind,
         cause: &str,
         summary: String,

@@ -48,7 +48,7 @@ impl Situation {
             let summary = format!(
                 "the store raised the alarm {alarm}: hosts cannot write what happens to them, and no command says yes about the fleet"
             );
-            situation.add(None, IncidentKind::StoreAlarm, (alarm, summary), []);
+            situation.add(None, IncidentKind::StoreAlarm, alarm, summary, []);
         }
         let in_rollout = rollout.as_ref().map(|rollout| situation.add_rollout(rollout, fleet));
         situation.add_failures(fleet, &in_rollout.unwrap_or_default());
@@ -62,7 +62,8 @@ impl Situation {
         &mut self,
         rollout: Option<&str>,
         kind: IncidentKind,
-        (cause, summary): (&str, String),
+        cause: &str,
+        summary: String,
         hosts: impl IntoIterator<Item = HostName>,
     ) {
         self.incidents.push(Incident::new((&self.lineage, rollout), kind, cause, summary, hosts));
@@ -78,7 +79,7 @@ impl Situation {
         let hosts: BTreeSet<HostName> = failed.iter().map(|(host, _)| host.clone()).collect();
         if rollout.state == RolloutWord::Halted {
             let why = rollout.why.clone().unwrap_or_else(|| "the rollout is halted".into());
-            self.add(id, IncidentKind::Halted, ("", why), hosts.clone());
+            self.add(id, IncidentKind::Halted, "", why, hosts.clone());
             return hosts;
         }
         let found = failed.into_iter().map(|(host, failed)| FoundFailure {
@@ -97,7 +98,7 @@ impl Situation {
         let found: Vec<FoundFailure> = found.collect();
         for group in FailureGroups::new(&found).iter() {
             let (cause, summary) = described(group, "in the rollout");
-            self.add(id, IncidentKind::FailedInRollout, (&cause, summary), group.hosts.clone());
+            self.add(id, IncidentKind::FailedInRollout, &cause, summary, group.hosts.clone());
         }
         hosts
     }
@@ -111,7 +112,7 @@ impl Situation {
         });
         for group in FailureGroups::new(&failures).iter() {
             let (cause, summary) = described(group, &group.check);
-            self.add(None, IncidentKind::Failed, (&cause, summary), group.hosts.clone());
+            self.add(None, IncidentKind::Failed, &cause, summary, group.hosts.clone());
         }
     }
 
@@ -129,7 +130,7 @@ impl Situation {
             let Some((_, message)) = hosts.first() else { continue };
             let first = if hosts.len() > 1 { ", the first" } else { "" };
             let summary = format!("{} blocked{first}: {message}", counted(hosts.len()));
-            self.add(None, IncidentKind::Blocked, (&cause, summary), hosts.into_iter().map(|(host, _)| host));
+            self.add(None, IncidentKind::Blocked, &cause, summary, hosts.into_iter().map(|(host, _)| host));
         }
     }
 
@@ -142,7 +143,7 @@ impl Situation {
             let token = frozen.token.as_ref().map(ToString::to_string).unwrap_or_default();
             let cause = format!("{} {token}", frozen.scope);
             let summary = format!("for more than a day: {frozen}");
-            self.add(None, IncidentKind::FrozenForLong, (&cause, summary), []);
+            self.add(None, IncidentKind::FrozenForLong, &cause, summary, []);
         }
     }
 
@@ -156,7 +157,7 @@ impl Situation {
         let hosts: Vec<HostName> = ending.map(|(host, _)| host.clone()).collect();
         if !hosts.is_empty() {
             let summary = format!("the certificates of {} end within 14 days", counted(hosts.len()));
-            self.add(None, IncidentKind::CertificateEnds, ("", summary), hosts);
+            self.add(None, IncidentKind::CertificateEnds, "", summary, hosts);
         }
     }
 }

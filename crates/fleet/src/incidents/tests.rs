@@ -20,7 +20,7 @@ const TIMES: IncidentTimes =
     IncidentTimes { hold_for: Duration::from_secs(120), clear_for: Duration::from_secs(600) };
 
 fn failed(cause: &str) -> Incident {
-    Incident::new(("l", None), IncidentKind::Failed, cause, format!("{cause} failed"), [])
+    Incident::new("l", None, IncidentKind::Failed, cause, format!("{cause} failed"), [])
 }
 
 fn situation(causes: &[&str]) -> Option<Situation> {

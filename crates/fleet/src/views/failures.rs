@@ -57,7 +57,7 @@ fn results(fleet: &Fleet, state: StatusState, bundles: &NewestBundles) -> Vec<Fo
     let of_host = |(host, facts): (&HostName, &HostFacts)| {
         let of_kind = |kind: StatusType| {
             let record = facts.statuses.get(&(kind.clone(), state))?.as_deref().cloned();
-            Some(FoundFailure::of_record((host.clone(), FailedCheck::Status(kind)), record, bundles))
+            Some(FoundFailure::of_record(host.clone(), FailedCheck::Status(kind), record, bundles))
         };
         known_types().into_iter().filter_map(of_kind).collect::<Vec<_>>()
     };

@@ -52,7 +52,8 @@ pub struct FoundFailure {
 impl FoundFailure {
     /// Returns what a host reported of a check that it fails, with the bundle of its cause.
     pub fn of_record(
-        (host, check): (HostName, FailedCheck),
+        host: HostName,
+        check: FailedCheck,
         record: Option<StatusRecord>,
         bundles: &NewestBundles,
     ) -> Self {

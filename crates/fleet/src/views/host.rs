@@ -172,7 +172,8 @@ impl HostView {
     pub fn new(
         host: &HostName,
         fleet: &Fleet,
-        (waits, rollout): (Vec<HostWaits>, HostRollout),
+        waits: Vec<HostWaits>,
+        rollout: HostRollout,
         retry: Option<i64>,
         revision: i64,
     ) -> Option<Self> {

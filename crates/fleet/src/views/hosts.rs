@@ -280,7 +280,7 @@ impl HostFilter {
 
     /// True if the host is meant.
     fn includes(&self, host: &ListedHost) -> bool {
-        self.matches((&host.role, &host.group), &host.labels)
+        self.matches(&host.role, &host.group, &host.labels)
             && (self.verdicts.is_empty() || host.verdict.is_some_and(|is| self.verdicts.contains(&is)))
     }
 
@@ -288,12 +288,13 @@ impl HostFilter {
     /// label.
     pub fn includes_entry(&self, entry: Option<&RosterEntry>) -> bool {
         let RosterEntry { role, group, labels, .. } = &entry.cloned().unwrap_or_default();
-        self.matches((role, group), labels)
+        self.matches(role, group, labels)
     }
 
     fn matches(
         &self,
-        (role, group): (&Option<Role>, &Option<Role>),
+        role: &Option<Role>,
+        group: &Option<Role>,
         labels: &BTreeMap<String, String>,
     ) -> bool {
         let is_one = |names: &[Role], name: &Option<Role>| {

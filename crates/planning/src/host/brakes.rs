@@ -30,7 +30,8 @@ impl Brakes<'_> {
     pub(super) fn permit(
         self,
         instruction: &Instruction,
-        (held, need): (Option<&FoundClaims>, Need),
+        held: Option<&FoundClaims>,
+        need: Need,
         now: Now,
     ) -> Result<Permit, WhyNot> {
         match self {
@@ -68,7 +69,7 @@ impl Brakes<'_> {
     pub(super) fn reads(self, host: &HostName, of: &Instruction, roster: &RosterEntry) -> Vec<Read> {
         match self {
             Self::Known(view) if view.order == of.order => view.reads(),
-            _ => possible_reads(host, (of.order, &of.version), roster),
+            _ => possible_reads(host, of, roster),
         }
     }
 }

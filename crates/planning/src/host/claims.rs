@@ -3,8 +3,8 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::cycle::ValidationResult;
-use crate::host::input::{Desired, Observed};
-use crate::host::site_config::SiteConfig;
+use crate::host::input::Observed;
+use crate::host::inputs::Inputs;
 use crate::host::state::HostState;
 use crate::rollout::{Permit, place};
 use schema::digest::Digest;
@@ -13,7 +13,7 @@ use schema::limit::{CLAIM_NUMBERS, Limit};
 use schema::names::Token;
 use schema::order::InstructionOrder;
 use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Purpose, Ticket};
-use schema::time::{BootMillis, Now};
+use schema::time::BootMillis;
 use schema::why_not::WhyNot;
 use schema::writes::claims::FoundClaims;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,12 +48,11 @@ const TAKEN_AGAIN_FROM: u32 = CLAIM_NUMBERS / 2;
 /// Returns the claims and the ticket that the host has from now on; `None` if the store holds exactly
 /// those. `obstacle` is what blocks a ready host; `starts` is the permit of a host that starts now.
 pub(super) fn wanted(
-    state: &HostState,
-    desired: &Desired,
-    (observed, obstacle): (&Observed, Option<&WhyNot>),
+    inputs: Inputs<'_>,
+    obstacle: Option<&WhyNot>,
     starts: Option<&Permit>,
-    now: Now,
 ) -> Option<HostClaims> {
+    let Inputs { state, desired, observed, now } = inputs;
     let nothing = FoundClaims::default();
     let found = match (&observed.published, starts) {
         (Some(published), _) => &published.claims,
@@ -75,7 +74,7 @@ pub(super) fn wanted(
     let first = InstructionOrder { epoch: 0, revision: 0 };
     let order_of_base = order.or(state.observed.instruction).or(commands.then_some(first));
     let base = before.or(taken).cloned().or_else(|| order_of_base.map(none))?;
-    let kept = kept(state, desired.policy, (observed, found), base);
+    let kept = kept(state, desired.policy, observed, found, base);
     let new = match starts {
         Some(permit) => {
             // A host that needs no claims keeps those that it has.
@@ -85,7 +84,7 @@ pub(super) fn wanted(
             purposes.insert(Purpose::Update);
             HostClaims { claims: taken.unwrap_or(kept.claims), purposes, lost_after, ..none(order?) }
         }
-        None => HostClaims { ticket: ticket(state, (observed, obstacle), found), ..kept },
+        None => HostClaims { ticket: ticket(state, observed, obstacle, found), ..kept },
     };
     let is_same = before.map_or(new.is_empty(), |before| *before == new);
     // A start writes its claims again, for its own rollout, and so does a host whose store was accepted.
@@ -125,8 +124,9 @@ fn other_purposes<'a>(
 /// Returns what the host keeps of its claims. `base` is what it has, or had.
 fn kept(
     state: &HostState,
-    policy: &SiteConfig,
-    (observed, found): (&Observed, &FoundClaims),
+    policy: &Policy,
+    observed: &Observed,
+    found: &FoundClaims,
     base: HostClaims,
 ) -> HostClaims {
     let is_script = policy.driver == Driver::External;
@@ -203,7 +203,8 @@ fn kept(
 /// Returns the ticket that the host should have. A ticket orders and never grants.
 fn ticket(
     state: &HostState,
-    (observed, obstacle): (&Observed, Option<&WhyNot>),
+    observed: &Observed,
+    obstacle: Option<&WhyNot>,
     found: &FoundClaims,
 ) -> Option<Ticket> {
     let attempt = state.attempt.as_ref()?;

@@ -20,7 +20,7 @@ impl HostState {
         let is_charged = end.disruption.as_ref().is_some_and(|disruption| disruption.charge_for.is_some());
         if is_charged && attempt.cause == AttemptCause::Instruction {
             let (order, failure) = (attempt.instruction.order, end.failure.clone());
-            self.count(order, FailureKind::Attempt, (failure.reason, failure.cause), now);
+            self.count(order, FailureKind::Attempt, failure.reason, failure.cause, now);
         }
     }
 
@@ -38,8 +38,9 @@ impl HostState {
                 }
             }
             (ValidationResult::Failed, Some(order)) => {
-                let why = failure.map(|failure| (failure.reason.clone(), failure.cause.clone()));
-                self.count(order, FailureKind::Withdrawal, why.unwrap_or_default(), now);
+                let reason = failure.map(|failure| failure.reason.clone()).unwrap_or_default();
+                let cause = failure.and_then(|failure| failure.cause.clone());
+                self.count(order, FailureKind::Withdrawal, reason, cause, now);
             }
             (ValidationResult::Failed | ValidationResult::NotYet, _) => {}
         }
@@ -73,7 +74,8 @@ impl HostState {
         &mut self,
         order: InstructionOrder,
         kind: FailureKind,
-        (reason, cause): (String, Option<Cause>),
+        reason: String,
+        cause: Option<Cause>,
         now: Now,
     ) {
         let counts = |known: &CountedFailure| known.order == order && !known.failed.healed;

@@ -9,6 +9,7 @@ use crate::host::attempt::{Attempt, AttemptEnd, Disruption, NOT_BEGUN, Progress,
 use crate::host::brakes::Brakes;
 use crate::host::cycle::{Validation, ValidationResult};
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
+use crate::host::inputs::Inputs;
 use crate::host::next_attempt::{repair_due, suspect_again, turn_of};
 use crate::host::record::Fact;
 use crate::host::site_config::{SiteConfig, Step};
@@ -32,20 +33,21 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
     decider.start = decider.start();
     let mut plan = decider.plan();
     let obstacle = decider.start.as_ref().and_then(|start| start.as_ref().err());
-    let verdict = verdict::verdict(state, desired, (observed, obstacle), &plan);
-    let report = publish::report(&plan, (&verdict, obstacle), (state, desired, observed), now);
+    let inputs = Inputs { state, desired, observed, now };
+    let verdict = verdict::verdict(inputs, obstacle, &plan);
+    let report = publish::report(&plan, &verdict, obstacle, inputs);
     let starts = match (plan.actions.first().map(|planned| &planned.action), &decider.start) {
         (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(permit))) => Some(permit),
         _ => None,
     };
-    let mut claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
+    let mut claims = claims::wanted(inputs, obstacle, starts);
     // The journal must say first why claims are released. A ticket grants nothing.
     let leaves_queue = claims.as_ref().is_some_and(|claims| claims::leaves_queue(observed, claims));
     let tells_outcome = observed.cannot_record.is_none();
     if !tells_outcome && !leaves_queue {
         claims = None;
     }
-    publish::add(&mut plan, (&report, claims.as_ref()), (state, desired, observed), now);
+    publish::add(&mut plan, &report, claims.as_ref(), inputs);
     let needs_journal = claims.is_some() && !leaves_queue || tells_outcome && state.must_write_outcome();
     Decision { plan, verdict, report, claims, permit: starts.cloned(), tells_outcome, needs_journal }
 }
@@ -207,7 +209,7 @@ impl Decider<'_> {
             }
             let need = self.need_of_claims(attempt);
             let held = self.observed.published.as_ref().map(|published| &published.claims);
-            self.observed.brakes.permit(&attempt.instruction, (held, need), self.now)
+            self.observed.brakes.permit(&attempt.instruction, held, need, self.now)
         })
     }
 

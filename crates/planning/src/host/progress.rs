@@ -127,7 +127,7 @@ impl HostState {
             }
         };
         if let Some(order) = counts_in.filter(|_| result == ValidationResult::NotYet && is_over) {
-            self.count(order, FailureKind::Withdrawal, ("validation did not pass in time".into(), None), now);
+            self.count(order, FailureKind::Withdrawal, "validation did not pass in time".into(), None, now);
         }
         if is_over {
             (self.rollout.hold, self.rollout.claims) = (None, None);

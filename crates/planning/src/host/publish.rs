@@ -1,7 +1,8 @@
 //! What the store should contain about a host, and when a difference is worth a write.
 
 use crate::host::brakes::Brakes;
-use crate::host::input::{Claim, Desired, Observed, Published, Target};
+use crate::host::input::{Claim, Published, Target};
+use crate::host::inputs::Inputs;
 use crate::host::needs::holding;
 use crate::host::next_attempt::{next_attempt, turn_of};
 use crate::host::reporting::REPORTS_IN_A_BURST;
@@ -65,10 +66,11 @@ impl HostState {
 /// the report.
 pub(super) fn report(
     plan: &Plan,
-    (verdict, obstacle): (&HostVerdict, Option<&WhyNot>),
-    (state, desired, observed): (&HostState, &Desired, &Observed),
-    now: Now,
+    verdict: &HostVerdict,
+    obstacle: Option<&WhyNot>,
+    inputs: Inputs<'_>,
 ) -> Report {
+    let Inputs { state, desired, observed, now } = inputs;
     let mut waits = holding(state, desired.policy, observed.waits);
     waits.truncate(WAITS_IN_REPORT);
     let (log_of, log) = match state.steps.logs.of(verdict) {
@@ -91,7 +93,7 @@ pub(super) fn report(
         // The time to look again is one since boot.
         plan: Plan { requeue_at: None, ..plan.clone() },
         running_step: long_step(plan.phase, state, desired.policy, now).and_then(Result::ok),
-        next_attempt_at: next_attempt_at((verdict, obstacle), (state, desired, observed), now),
+        next_attempt_at: next_attempt_at(verdict, obstacle, inputs),
         store: state.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
         facts: observed.facts.clone(),
         waits,
@@ -113,10 +115,11 @@ fn phase_to_report(plan: &Plan, state: &HostState) -> Phase {
 
 /// Returns when the next attempt begins, or when the host may start, if that is known.
 fn next_attempt_at(
-    (verdict, obstacle): (&HostVerdict, Option<&WhyNot>),
-    (state, desired, observed): (&HostState, &Desired, &Observed),
-    now: Now,
+    verdict: &HostVerdict,
+    obstacle: Option<&WhyNot>,
+    inputs: Inputs<'_>,
 ) -> Option<EpochSeconds> {
+    let Inputs { state, desired, observed, now } = inputs;
     if let Some(WhyNot::Window { starts, .. }) = obstacle {
         return *starts;
     }
@@ -164,17 +167,18 @@ fn wall_time(at: BootMillis, now: Now) -> EpochSeconds {
 /// report.
 pub(super) fn add(
     plan: &mut Plan,
-    (report, claims): (&Report, Option<&HostClaims>),
-    (state, desired, observed): (&HostState, &Desired, &Observed),
-    now: Now,
+    report: &Report,
+    claims: Option<&HostClaims>,
+    inputs: Inputs<'_>,
 ) {
+    let Inputs { state, desired, observed, now } = inputs;
     let settled = match plan.actions.first().map(|p| &p.action) {
         None | Some(Action::Do(Effect::RunStep { .. })) => true,
         Some(_) => false,
     };
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
-    let truth = Truth { report, claims, state, desired, observed, now };
+    let truth = Truth { report, claims, inputs };
     let write = match observed.store_trust {
         // A change of the listing must be journaled first. Only a report may be written; it says
         // that local state cannot be recorded. A host that cannot start leaves its queue.
@@ -214,16 +218,13 @@ enum Due {
 struct Truth<'a> {
     report: &'a Report,
     claims: Option<&'a HostClaims>,
-    state: &'a HostState,
-    desired: &'a Desired<'a>,
-    observed: &'a Observed<'a>,
-    now: Now,
+    inputs: Inputs<'a>,
 }
 
 impl Truth<'_> {
     /// Returns the first write that is due.
     fn differing_action(&self, published: &Published) -> Option<Due> {
-        let Self { state, desired, .. } = *self;
+        let Inputs { state, desired, .. } = self.inputs;
         match (state.listing(), &published.listing) {
             // A validation without a result neither removes nor adds a listing.
             (Some(version), listed)
@@ -249,7 +250,7 @@ impl Truth<'_> {
 
     /// Returns when a report is due: when the store has none that says the same.
     fn report_differs(&self, published: &Published) -> Option<Due> {
-        let Self { report, state, observed, now, .. } = *self;
+        let Self { report, inputs: Inputs { state, observed, now, .. }, .. } = *self;
         if published.report.as_ref().is_some_and(|found| found.says_the_same_as(report)) {
             return None;
         }

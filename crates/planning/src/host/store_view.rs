@@ -107,7 +107,8 @@ pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
 pub fn roster_difference(
     followed: &FollowedKeys,
     host: &HostName,
-    (role, group): (Option<&Role>, Option<&Role>),
+    role: Option<&Role>,
+    group: Option<&Role>,
 ) -> Option<String> {
     let roster = roster(followed, host)?;
     let pairs = [("role", role, roster.role.as_ref()), ("group", group, roster.group.as_ref())];
@@ -149,7 +150,8 @@ pub fn start_guard(
     followed: &FollowedKeys,
     host: &HostName,
     target_revision: i64,
-    (brakes, rollout): (Brakes<'_>, Option<RolloutGuard>),
+    brakes: Brakes<'_>,
+    rollout: Option<RolloutGuard>,
 ) -> StartGuard {
     let target = followed.keys.get(&Key::CurrentVersion);
     let (scopes, roster_revision) = match brakes {

@@ -4,6 +4,7 @@
 use crate::host::attempt::Stage;
 use crate::host::cycle::ValidationResult;
 use crate::host::input::{Claim, Desired, Observed, Target};
+use crate::host::inputs::Inputs;
 use crate::host::needs::holding;
 use crate::host::site_config::SiteConfig;
 use crate::host::state::HostState;
@@ -16,11 +17,11 @@ use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
 use schema::why_not::WhyNot;
 
 pub(super) fn verdict(
-    state: &HostState,
-    desired: &Desired,
-    (observed, obstacle): (&Observed, Option<&WhyNot>),
+    inputs: Inputs<'_>,
+    obstacle: Option<&WhyNot>,
     plan: &Plan,
 ) -> HostVerdict {
+    let Inputs { state, desired, observed, .. } = inputs;
     if let Some((version, failure)) = failure(state) {
         let suspect = state.is_suspect(desired.policy);
         // The result has the cause. It may differ each time, and a verdict that differs is news.

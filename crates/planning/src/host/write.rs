@@ -15,7 +15,7 @@ use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing, StartGuard};
-use schema::writes::{Fence, WriteRefusal};
+use schema::writes::{Fence, HostStatus, WriteRefusal};
 use std::collections::BTreeMap;
 
 /// A write of the host to the store. It always includes the report of the decision that it belongs
@@ -61,8 +61,9 @@ impl StoreWrite {
         let (listing, start) = match effect {
             Effect::CommitStart { instruction } => {
                 let rollout = decision.permit.as_ref().map(|permit| permit.guard.clone());
-                let (brakes, revision) = ((known.brakes, rollout), instruction.order.revision);
-                let guard = store_view::start_guard(known.followed, &state.host, revision, brakes);
+                let (brakes, revision) = (known.brakes, instruction.order.revision);
+                let guard =
+                    store_view::start_guard(known.followed, &state.host, revision, brakes, rollout);
                 (Listing::Remove, Some(guard))
             }
             Effect::Announce { version } => (Listing::Set(version.clone(), at), None),
@@ -74,7 +75,7 @@ impl StoreWrite {
         let is_trusted = *known.trust == StoreTrust::Trusted;
         // A store that went back gets no results, but the report may say that the host is blocked.
         let mut statuses = if is_trusted { state.reporting.statuses.clone() } else { BTreeMap::new() };
-        statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
+        statuses.retain(|kind, (state, record)| !is_in_store(&published.statuses, kind, *state, record));
         let (report, claims) = (decision.report.clone(), decision.claims.clone().filter(|_| is_trusted));
         let epoch = state.store.as_ref().map_or(0, |store| store.epoch);
         let announces = match (effect, store_view::target(known.followed, epoch)) {
@@ -129,7 +130,11 @@ impl StoreWrite {
 
     /// Returns the content of the transaction.
     pub fn content<'a>(&'a self, state: &'a HostState, fence: Fence) -> HostWrite<'a> {
-        let statuses = self.statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone()));
+        let statuses = self.statuses.iter().map(|(kind, (state, record))| HostStatus {
+            kind: kind.clone(),
+            state: *state,
+            record: record.clone(),
+        });
         HostWrite {
             host: &state.host,
             fence,
@@ -197,8 +202,9 @@ impl StoreWrite {
 fn is_in_store(
     published: &BTreeMap<(StatusType, StatusState), StatusRecord>,
     kind: &StatusType,
-    (state, record): &(StatusState, StatusRecord),
+    state: StatusState,
+    record: &StatusRecord,
 ) -> bool {
     let mut of_kind = published.iter().filter(|((k, _), _)| k == kind);
-    of_kind.next().is_some_and(|((_, s), r)| s == state && r == record) && of_kind.next().is_none()
+    of_kind.next().is_some_and(|((_, s), r)| *s == state && r == record) && of_kind.next().is_none()
 }

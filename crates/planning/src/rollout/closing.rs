@@ -117,7 +117,8 @@ pub fn closing_reads(order: InstructionOrder) -> [Key; 5] {
 /// Returns what a host does that looks after a rollout. `lease` is the one of its mark, if it has written one.
 pub fn closing_task(
     order: InstructionOrder,
-    (host, lease): (&HostName, Option<i64>),
+    host: &HostName,
+    lease: Option<i64>,
     found: &KeySnapshot,
 ) -> ClosingTask {
     if found.get(&Key::Ended(order)).is_some() {

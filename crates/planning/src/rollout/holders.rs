@@ -111,7 +111,7 @@ impl Holders {
     pub fn tasks(&self, found: &KeySnapshot, by: &(String, EpochSeconds)) -> Vec<HolderTask> {
         let moved = self.moves.iter().filter_map(|claim| {
             let Move { host, limit, from, to } = claim;
-            move_claim(host, (limit, *from), *to, found).map(HolderTask::Commit)
+            move_claim(host, limit, *from, *to, found).map(HolderTask::Commit)
         });
         let is_moved = |host: &HostName| self.moves.as_ref().is_some_and(|claim| claim.host == *host);
         let vanished = self.vanished(found).filter(|host| !is_moved(host));
@@ -139,7 +139,7 @@ impl Holders {
         }
         let progress = found.value_of(keys::Progress(*order, host.clone()))?;
         let absence = Absence { since: progress.at, rollout: *order, ends_after: *lost_after };
-        absence.task(host, found, by, || charge_vanished(host, (*order, *lost_after), found))
+        absence.task(host, found, by, || charge_vanished(host, *order, *lost_after, found))
     }
 }
 

@@ -12,7 +12,7 @@ use schema::records::{RolloutRecord, RosterEntry, StageOpening};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::Span;
 use schema::transaction::Transaction;
-use schema::writes::stage::{begin_soak, choose_hosts, end_soak, open_stages};
+use schema::writes::stage::{RolloutStage, begin_soak, choose_hosts, end_soak, open_stages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be done about the stages.
@@ -233,7 +233,7 @@ pub(super) fn stage_task(members: &Members<'_>, opening: &StageOpening) -> Stage
     if open == rest {
         return StageTask::AllOpen;
     }
-    let of_stage = (*order, open);
+    let of_stage = RolloutStage { order: *order, stage: open };
     if let Some(record) = members.choose_again(open) {
         return StageTask::Commit(choose_hosts(of_stage, &record, found));
     }

@@ -210,12 +210,10 @@ mod as_map {
     use std::fmt;
 
     pub(super) fn sorted(map: BTreeMap<InterfaceName, Vec<IpAddr>>) -> Interfaces {
-        map.into_iter().filter_map(in_order).collect()
+        map.into_iter().filter_map(|(name, addresses)| in_order(name, addresses)).collect()
     }
 
-    fn in_order(
-        (name, mut addresses): (InterfaceName, Vec<IpAddr>),
-    ) -> Option<(InterfaceName, Box<[IpAddr]>)> {
+    fn in_order(name: InterfaceName, mut addresses: Vec<IpAddr>) -> Option<(InterfaceName, Box<[IpAddr]>)> {
         bring_in_order(&mut addresses);
         (!addresses.is_empty()).then(|| (name, addresses.into_boxed_slice()))
     }
@@ -250,7 +248,7 @@ mod as_map {
                     pairs.push(pair);
                 }
                 if pairs.is_sorted_by(|(one, _), (next, _)| one < next) {
-                    Ok(pairs.into_iter().filter_map(in_order).collect())
+                    Ok(pairs.into_iter().filter_map(|(name, addresses)| in_order(name, addresses)).collect())
                 } else {
                     Ok(sorted(pairs.into_iter().collect()))
                 }

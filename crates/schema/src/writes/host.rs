@@ -3,15 +3,15 @@
 //! nothing.
 
 use super::claims::{ClaimsChange, FoundClaims, RolloutGuard, claim_keys, found_claims};
-use super::{Fence, WriteRefusal, add_status};
+use super::{Fence, HostStatus, WriteRefusal, add_status};
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
-use crate::keys::{self, Key, Prefix, StatusState};
-use crate::names::{HostName, StatusType, Version};
+use crate::keys::{self, Key, Prefix};
+use crate::names::{HostName, Version};
 use crate::order::InstructionOrder;
 use crate::reads::Read;
-use crate::records::{FailedHost, HostClaims, HostProgress, Report, StatusRecord};
+use crate::records::{FailedHost, HostClaims, HostProgress, Report};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
@@ -40,7 +40,7 @@ pub struct HostWrite<'a> {
     /// Change of the listing.
     pub listing: Listing,
     /// Results to write. Each written state removes the other states of its type.
-    pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
+    pub statuses: Vec<HostStatus>,
     /// The claims and the ticket that the host has from now on; `None` if they do not change.
     pub claims: Option<HostClaims>,
     /// Change of the failure of the host in a rollout.

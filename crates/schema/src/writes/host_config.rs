@@ -60,7 +60,7 @@ impl UpgradeChange {
         let deleted = self.delete.first().filter(|_| is_held).cloned();
         let mut what = self.enable.first().map(enabled).or(deleted).unwrap_or(global);
         if let Some(version) = &self.trigger {
-            put_target(&mut transaction, (version, false), &RolloutOptions::default(), (found, act));
+            put_target(&mut transaction, version, false, &RolloutOptions::default(), found, act);
             what = Key::CurrentVersion;
         }
         act.add_event(transaction, &what, found)

@@ -47,7 +47,7 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
         let at = mark.map_or(before.since, |mark| mark.at);
         let failed =
             FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };
-        over_earlier(failed, (before.rollout, host), found)
+        over_earlier(failed, before.rollout, host, found)
     });
     let order = before.rollout;
     let new = HostClaims { claims, ticket: None, lost: true, ..before };
@@ -64,7 +64,8 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
 /// Returns the failure of a host in a rollout as it is written over an earlier one, if there is one that can be read.
 fn over_earlier(
     failed: FailedHost,
-    (order, host): (InstructionOrder, &HostName),
+    order: InstructionOrder,
+    host: &HostName,
     found: &KeySnapshot,
 ) -> FailedHost {
     let Some(entry) = found.get(&Key::Failed(order, host.clone())) else { return failed };
@@ -86,14 +87,15 @@ pub fn judged_by(order: InstructionOrder, host: &HostName) -> [Key; 4] {
 /// `claimed`, mark and timer of the host.
 pub fn charge_vanished(
     host: &HostName,
-    (order, lost_after): (InstructionOrder, Span),
+    order: InstructionOrder,
+    lost_after: Span,
     found: &KeySnapshot,
 ) -> Option<Transaction> {
     let mark = found.value_of(keys::LostMark(host.clone()))?;
     let reason = format!("its agent has not run for {lost_after} since its proof");
     let failed =
         FailedHost { at: mark.at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };
-    let failed = over_earlier(failed, (order, host), found);
+    let failed = over_earlier(failed, order, host, found);
     let mut transaction = if_absent("count a host that vanished after its proof", host, found);
     compare_mark(&mut transaction, host, found);
     for key in judged_by(order, host) {
@@ -113,7 +115,8 @@ pub fn charge_vanished(
 /// the host.
 pub fn move_claim(
     host: &HostName,
-    (limit, from): (&Limit, u32),
+    limit: &Limit,
+    from: u32,
     to: u32,
     found: &KeySnapshot,
 ) -> Option<Transaction> {

@@ -85,13 +85,20 @@ impl fmt::Display for WriteRefusal {
     }
 }
 
+/// One result that a host reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostStatus {
+    /// What was done.
+    pub kind: StatusType,
+    /// How it ended.
+    pub state: StatusState,
+    /// When, and with which version.
+    pub record: StatusRecord,
+}
+
 /// Adds the write of one result. It deletes the other states of its type, by exact key.
-fn add_status(
-    transaction: &mut Transaction,
-    host: &HostName,
-    (kind, state, record): &(StatusType, StatusState, StatusRecord),
-    lease: i64,
-) {
+fn add_status(transaction: &mut Transaction, host: &HostName, status: &HostStatus, lease: i64) {
+    let HostStatus { kind, state, record } = status;
     for other in StatusState::ALL {
         let key = Key::Status(kind.clone(), other, host.clone());
         if other == *state {

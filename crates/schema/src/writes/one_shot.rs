@@ -1,16 +1,14 @@
 //! The transactions of `update_own_info` and `update_own_status`, which write for a host from
 //! outside of its agent.
 
-use super::add_status;
 use super::claims::{ClaimsChange, FoundClaims};
 use super::host::StartGuard;
+use super::{HostStatus, add_status};
 use crate::codec;
-use crate::keys::{Key, StatusState};
-use crate::names::{HostName, StatusType, Version};
+use crate::keys::Key;
+use crate::names::{HostName, Version};
 use crate::order::InstructionOrder;
-use crate::records::{
-    FailedHost, HostClaims, HostProgress, ProgressState, Purpose, RosterEntry, StatusRecord,
-};
+use crate::records::{FailedHost, HostClaims, HostProgress, ProgressState, Purpose, RosterEntry};
 use crate::snapshot::KeySnapshot;
 use crate::time::{EpochSeconds, Span};
 use crate::transaction::{Compare, Operation, Transaction};
@@ -79,7 +77,8 @@ impl OneShot {
     pub fn release(
         &self,
         transaction: &mut Transaction,
-        (failed, at): (Option<&FailedHost>, EpochSeconds),
+        failed: Option<&FailedHost>,
+        at: EpochSeconds,
         found: &KeySnapshot,
     ) {
         let has_failed = failed.is_some();
@@ -120,11 +119,11 @@ impl OneShot {
     /// Returns the transaction that writes one result and removes the other states of its type. A
     /// result under a lease also leaves a durable key, so that a host that stopped reporting can be
     /// told from one that never reported.
-    pub fn status(&self, status: &(StatusType, StatusState, StatusRecord)) -> Transaction {
+    pub fn status(&self, status: &HostStatus) -> Transaction {
         let mut transaction = self.fenced("write the status");
         add_status(&mut transaction, &self.host, status, self.lease);
         if self.lease != 0 {
-            let (kind, _, record) = status;
+            let HostStatus { kind, record, .. } = status;
             transaction.operations.push(Operation::PutIfAbsent {
                 key: Key::Reporting(kind.clone(), self.host.clone()),
                 value: record.at.0.to_string().into_bytes(),

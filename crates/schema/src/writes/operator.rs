@@ -58,7 +58,7 @@ pub fn set_target(
         let revision = found.revision_of(&Key::CurrentVersion);
         transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
     }
-    put_target(&mut transaction, (&request.version, false), &request.options, (found, act));
+    put_target(&mut transaction, &request.version, false, &request.options, found, act);
     transaction.reads_after.clone_from(&request.rollout_reads);
     act.add_event(transaction, &Key::CurrentVersion, found)
 }
@@ -72,16 +72,18 @@ pub fn roll_back(version: &Version, found: &KeySnapshot, act: &Act) -> Transacti
         let revision = found.revision_of(&key);
         transaction.compares.push(Compare::Revision(key, revision));
     }
-    put_target(&mut transaction, (version, true), &RolloutOptions::default(), (found, act));
+    put_target(&mut transaction, version, true, &RolloutOptions::default(), found, act);
     act.add_event(transaction, &key, found)
 }
 
 /// Adds the write of the desired version, and in a store with brakes of who asked for it.
 pub(super) fn put_target(
     transaction: &mut Transaction,
-    (version, rollback): (&Version, bool),
+    version: &Version,
+    rollback: bool,
     options: &RolloutOptions,
-    (found, act): (&KeySnapshot, &Act),
+    found: &KeySnapshot,
+    act: &Act,
 ) {
     let seconds = i64::try_from(act.id.millis() / 1000).unwrap_or(i64::MAX);
     let text = |text: &String| cut(text, EVENT_TEXT_MAX_BYTES);
@@ -151,7 +153,7 @@ pub fn accept_store(
     transaction.put(Key::Store, identity.write(), 0);
     transaction.delete_all(Prefix::Announced);
     transaction.delete_all(Prefix::RunningVersions);
-    put_target(&mut transaction, (version, false), &RolloutOptions::default(), (found, act));
+    put_target(&mut transaction, version, false, &RolloutOptions::default(), found, act);
     act.add_event(transaction, &Key::Store, found)
 }
 
@@ -235,8 +237,10 @@ pub fn set_maintenance(
 /// also marks the store, so that older agents start nothing; `identity` is what was found, or what a store without
 /// an identity gets.
 pub fn add_freeze(
-    (scope, token): (&FreezeScope, &Token),
-    (freeze, lease): (&Freeze, i64),
+    scope: &FreezeScope,
+    token: &Token,
+    freeze: &Freeze,
+    lease: i64,
     identity: &StoreIdentity,
     found: &KeySnapshot,
     act: &Act,

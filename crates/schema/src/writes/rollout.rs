@@ -106,7 +106,8 @@ pub fn begin_closing(
     host: &HostName,
     fence: Fence,
     order: InstructionOrder,
-    (mark, lease): (i64, i64),
+    mark: i64,
+    lease: i64,
     closing: &Closing,
 ) -> Transaction {
     let mut transaction = Transaction::idempotent("look whether the rollout has ended");

@@ -10,9 +10,19 @@ use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 use std::ops::RangeInclusive;
 
+/// A stage of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RolloutStage {
+    /// The instruction of the rollout.
+    pub order: InstructionOrder,
+    /// The number of the stage.
+    pub stage: u32,
+}
+
 /// Returns a transaction that is applied only if nothing changed since what was found: the rollout goes on, the
-/// stage `open` is the last one that is open, and no host failed, joined, came back, or got further.
-fn of_stage(name: &'static str, (order, open): (InstructionOrder, u32), found: &KeySnapshot) -> Transaction {
+/// stage is the last one that is open, and no host failed, joined, came back, or got further.
+fn of_stage(name: &'static str, of: RolloutStage, found: &KeySnapshot) -> Transaction {
+    let RolloutStage { order, stage: open } = of;
     let mut transaction = Transaction::idempotent(name);
     let keys =
         [Key::Store, Key::CurrentVersion, Key::RolloutRecord(order), Key::Halt(order), Key::Ended(order)];
@@ -29,13 +39,14 @@ fn of_stage(name: &'static str, (order, open): (InstructionOrder, u32), found: &
 
 /// Returns the transaction that opens the stages after `open`, if the time of its soak is over.
 pub fn open_stages(
-    (order, open): (InstructionOrder, u32),
+    open: RolloutStage,
     stages: RangeInclusive<u32>,
     opening: &StageOpening,
     found: &KeySnapshot,
 ) -> Transaction {
-    let mut transaction = of_stage("open the next stage of the rollout", (order, open), found);
-    transaction.compares.push(Compare::absent(Key::SoakTimer(order, open)));
+    let mut transaction = of_stage("open the next stage of the rollout", open, found);
+    let order = open.order;
+    transaction.compares.push(Compare::absent(Key::SoakTimer(order, open.stage)));
     for stage in stages {
         transaction.put(Key::StageOpened(order, stage), codec::write(opening), 0);
     }
@@ -43,12 +54,9 @@ pub fn open_stages(
 }
 
 /// Returns the transaction that begins to observe the hosts up to a stage.
-pub fn begin_soak(
-    (order, stage): (InstructionOrder, u32),
-    opening: &StageOpening,
-    found: &KeySnapshot,
-) -> Transaction {
-    let mut transaction = of_stage("observe the hosts before the next stage opens", (order, stage), found);
+pub fn begin_soak(of: RolloutStage, opening: &StageOpening, found: &KeySnapshot) -> Transaction {
+    let RolloutStage { order, stage } = of;
+    let mut transaction = of_stage("observe the hosts before the next stage opens", of, found);
     let soak = Soak { at: opening.at, by: opening.by.clone(), timed: false };
     transaction.put(Key::Soak(order, stage), codec::write(&soak), 0);
     transaction
@@ -56,12 +64,8 @@ pub fn begin_soak(
 
 /// Returns the transaction that starts the timer of a soak that has begun. `timer` is a lease of the time that it
 /// takes.
-pub fn time_soak(
-    (order, stage): (InstructionOrder, u32),
-    timer: i64,
-    opening: &StageOpening,
-    found: &KeySnapshot,
-) -> Transaction {
+pub fn time_soak(of: RolloutStage, timer: i64, opening: &StageOpening, found: &KeySnapshot) -> Transaction {
+    let RolloutStage { order, stage } = of;
     // What fails meanwhile restarts the soak, and who is not proven is asked for when the time is over.
     let mut transaction = Transaction::idempotent("start the timer of the stage");
     let keys = [Key::Store, Key::CurrentVersion, Key::RolloutRecord(order), Key::Halt(order)];
@@ -76,8 +80,9 @@ pub fn time_soak(
 }
 
 /// Returns the transaction that ends a soak: a host is not proven any more.
-pub fn end_soak((order, stage): (InstructionOrder, u32), found: &KeySnapshot) -> Transaction {
-    let mut transaction = of_stage("wait for a host again", (order, stage), found);
+pub fn end_soak(of: RolloutStage, found: &KeySnapshot) -> Transaction {
+    let RolloutStage { order, stage } = of;
+    let mut transaction = of_stage("wait for a host again", of, found);
     transaction.delete(Key::Soak(order, stage));
     transaction.delete(Key::SoakTimer(order, stage));
     transaction
@@ -85,12 +90,9 @@ pub fn end_soak((order, stage): (InstructionOrder, u32), found: &KeySnapshot) ->
 
 /// Returns the transaction that replaces the record of a rollout: other hosts are chosen for a stage, and are observed
 /// as well.
-pub fn choose_hosts(
-    (order, open): (InstructionOrder, u32),
-    record: &RolloutRecord,
-    found: &KeySnapshot,
-) -> Transaction {
-    let mut transaction = of_stage("choose another host for a stage", (order, open), found);
+pub fn choose_hosts(of: RolloutStage, record: &RolloutRecord, found: &KeySnapshot) -> Transaction {
+    let RolloutStage { order, stage: open } = of;
+    let mut transaction = of_stage("choose another host for a stage", of, found);
     transaction.put(Key::RolloutRecord(order), codec::write(record), 0);
     for key in [Key::Soak(order, open), Key::SoakTimer(order, open)] {
         if found.get(&key).is_some() {
@@ -103,8 +105,10 @@ pub fn choose_hosts(
 /// Returns the transaction by which an operator excuses a host. `record` is what the record of the rollout says
 /// from then on.
 pub fn excuse(
-    (host, order): (&HostName, InstructionOrder),
-    (excuse, record): (&Excuse, &RolloutRecord),
+    host: &HostName,
+    order: InstructionOrder,
+    excuse: &Excuse,
+    record: &RolloutRecord,
     found: &KeySnapshot,
     act: &Act,
 ) -> Transaction {

@@ -355,7 +355,7 @@ async fn with_records(
         let entry = key(problem).and_then(|key| snapshot.get(&key).cloned());
         let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
         let Problem { host, check, line } = problem.clone();
-        FoundFailure { line, ..FoundFailure::of_record((host, check), record, &found.bundles) }
+        FoundFailure { line, ..FoundFailure::of_record(host, check, record, &found.bundles) }
     };
     Ok(problems.iter().map(with_record).collect())
 }

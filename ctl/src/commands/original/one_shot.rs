@@ -36,6 +36,7 @@ use schema::names::{CheckId, HostName, StatusType, Version, quoted};
 use schema::records::{Driver, FailedHost, FailureKind, StatusRecord};
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Operation;
+use schema::writes::HostStatus;
 use schema::writes::claims::FoundClaims;
 use schema::writes::one_shot::{OneShot, register};
 use schemars::JsonSchema;
@@ -296,7 +297,7 @@ async fn write_status(
         cause: None,
     };
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
-    let mut transaction = shot.status(&(kind.clone(), state, record));
+    let mut transaction = shot.status(&HostStatus { kind: kind.clone(), state, record });
     if known.joins {
         register(&mut transaction, &writer.host, now());
     }

@@ -204,7 +204,7 @@ pub(crate) async fn add(
         let act = store.act(verb, Some(&reason)).await?;
         let freeze = FreezeRecord { by: act.by.clone(), reason: reason.clone(), at, until };
         let token = etcd_session::random_token();
-        let transaction = operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act);
+        let transaction = operator::add_freeze(scope, &token, &freeze, lease, &identity, &found, &act);
         let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
         if committed.applied {
             break (freeze, token, committed.revision);

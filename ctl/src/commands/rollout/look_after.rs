@@ -14,7 +14,7 @@ use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{Ended, StageOpening};
-use schema::writes::stage::time_soak;
+use schema::writes::stage::{RolloutStage, time_soak};
 
 /// How many scripts of a fleet look after its rollout in the minute in which each of them asks once. More would read
 /// the whole fleet in vain.
@@ -45,7 +45,7 @@ async fn try_rollout(host: &HostName, store: &Store<'_>) -> Result<(), StoreErro
     let order = instruction.order;
     let found = session.read_keys(&closing_reads(order), deadline).await?;
     // A command holds no mark.
-    match closing_task(order, (host, None), &found) {
+    match closing_task(order, host, None, &found) {
         ClosingTask::Stop | ClosingTask::Wait(_) | ClosingTask::Look => return Ok(()),
         ClosingTask::WriteRecord => drop(write_record(&instruction, None, store).await?),
         ClosingTask::Begin(..) => {}
@@ -75,7 +75,7 @@ pub(crate) async fn go_on(
         EndTask::Halt(halts) => halts.into_iter().next_back(),
         EndTask::Soak(stage, length) => {
             let timer = session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
-            Some(time_soak((order, stage), timer, &StageOpening { at, by, hosts: 0 }, &found))
+            Some(time_soak(RolloutStage { order, stage }, timer, &StageOpening { at, by, hosts: 0 }, &found))
         }
         EndTask::LookAfter(found) => {
             holders(host, &found, store).await?;

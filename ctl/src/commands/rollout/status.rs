@@ -235,7 +235,7 @@ impl Verb for Excuse {
         let without = record_without(&host, (order, &record), &found);
         let act = store.act("rollout excuse", Some(&self.reason)).await?;
         let excuse = ExcuseRecord { at: now(), by: act.by.clone(), reason: self.reason };
-        let transaction = stage::excuse((&host, order), (&excuse, &without), &found, &act);
+        let transaction = stage::excuse(&host, order, &excuse, &without, &found, &act);
         let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
         if !committed.applied {
             return Err(Failure::cannot_tell(

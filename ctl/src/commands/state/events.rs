@@ -70,7 +70,7 @@ impl Verb for Events {
                 kept.insert(key.to_owned(), found.to_entry());
             }
         };
-        let mut found = store.session.read_each((&keys, &ranges), None, store.deadline, keep).await?;
+        let mut found = store.session.read_each(&keys, &ranges, None, store.deadline, keep).await?;
         found.entries.append(&mut kept);
         let mut view = EventsView::read(&found);
         let is_known = of_host.iter().any(|key| found.get(key).is_some());

@@ -267,7 +267,7 @@ fn one_host_looks_for_the_end() {
     let check = |change: &dyn Fn(&mut Found), lease: Option<i64>, expected: ClosingTask| {
         let mut found = two_hosts();
         change(&mut found);
-        assert_eq!(closing_task(ORDER, (&host("web0"), lease), &found.0), expected);
+        assert_eq!(closing_task(ORDER, &host("web0"), lease, &found.0), expected);
     };
     check(&|_| {}, None, ClosingTask::Begin(0, 0));
     check(&|f| drop(f.marked(("web0", 2), 7).record()), Some(7), ClosingTask::Look);

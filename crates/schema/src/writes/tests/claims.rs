@@ -229,8 +229,8 @@ fn the_timer_of_an_earlier_mark_is_refused() {
 fn a_claim_moves_to_a_number_that_nobody_holds() {
     let check = |taken: bool| {
         let mut store = vanished(false);
-        let moves = move_claim(&host(), (&web(), 1), 0, &store.0).expect("a claim");
-        assert_eq!(move_claim(&host(), (&web(), 7), 0, &store.0), None, "it has no such claim");
+        let moves = move_claim(&host(), &web(), 1, 0, &store.0).expect("a claim");
+        assert_eq!(move_claim(&host(), &web(), 7, 0, &store.0), None, "it has no such claim");
         if taken {
             claim_of_other(&mut store, 0);
         }
@@ -255,7 +255,7 @@ fn a_claim_moves_without_the_ticket_of_a_lease_that_has_ended() {
         if let Some(lease) = live_lease {
             store.put(&Key::Live(host()), b"{}", lease);
         }
-        let moves = move_claim(&host(), (&web(), 1), 0, &store.0).expect("a claim");
+        let moves = move_claim(&host(), &web(), 1, 0, &store.0).expect("a claim");
         assert!(store.apply(&moves));
         assert_eq!(claims_in(&store), [0]);
         assert_eq!(tickets_in(&store).len(), usize::from(keeps_ticket), "{live_lease:?}");

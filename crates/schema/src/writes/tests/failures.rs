@@ -144,10 +144,10 @@ fn a_script_counts_its_failure_until_it_is_done() {
             reason: String::new(),
             cause: None,
         };
-        shot.status(&(StatusType::validation(), state, record))
+        shot.status(&HostStatus { kind: StatusType::validation(), state, record })
     };
     let mut fails = status(StatusState::Failed);
-    shot.release(&mut fails, (Some(&failed(FailureKind::Attempt)), EpochSeconds(1)), &store.0);
+    shot.release(&mut fails, Some(&failed(FailureKind::Attempt)), EpochSeconds(1), &store.0);
     let claimed = store.0.get(&Key::Claimed(host())).cloned().expect("claims");
     assert!(store.apply(&fails));
     assert!(store.0.get(&Key::Failed(ORDER, host())).is_some());
@@ -160,7 +160,7 @@ fn a_script_counts_its_failure_until_it_is_done() {
         store.0.entries.insert(claim.key().to_string(), entry);
     }
     let mut ends = status(StatusState::Success);
-    shot.release(&mut ends, (None, EpochSeconds(2)), &store.0);
+    shot.release(&mut ends, None, EpochSeconds(2), &store.0);
     assert!(store.apply(&ends));
     assert_eq!(store.0.get(&Key::Failed(ORDER, host())), None);
 }

@@ -3,7 +3,7 @@
 use super::claim::ClaimWrite;
 use super::host::{ExpectedKeys, FailureChange, HostWrite, Listing, Outcome, StartGuard};
 use super::services::{OneShotServices, ServiceChange, ServiceWrite};
-use super::{Fence, WriteRefusal};
+use super::{Fence, HostStatus, WriteRefusal};
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::health::Health;
@@ -122,7 +122,7 @@ fn claimed() -> (Store, Fence) {
     (store, fence)
 }
 
-fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
+fn status(state: StatusState) -> HostStatus {
     let record = StatusRecord {
         at: EpochSeconds(1),
         version: None,
@@ -130,7 +130,7 @@ fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
         reason: String::new(),
         cause: None,
     };
-    (StatusType::apply(), state, record)
+    HostStatus { kind: StatusType::apply(), state, record }
 }
 
 /// Commits a write of a host that knows only its listing.

@@ -4,7 +4,9 @@ use super::claims::{ORDER, claims, start};
 use super::*;
 use crate::records::{Ended, StageOpening};
 use crate::writes::rollout::end;
-use crate::writes::stage::{begin_soak, end_soak, open_stages, time_soak};
+use crate::writes::stage::{RolloutStage, begin_soak, end_soak, open_stages, time_soak};
+
+const FIRST: RolloutStage = RolloutStage { order: ORDER, stage: 0 };
 
 fn opening() -> StageOpening {
     StageOpening { at: EpochSeconds(5), by: "h2".into(), hosts: 3 }
@@ -26,9 +28,9 @@ fn a_stage_opens_only_if_nothing_changed_since_it_was_read() {
         let found = store.0.clone();
         change(&mut store);
         let transactions = [
-            open_stages((ORDER, 0), 1..=2, &opening(), &found),
-            begin_soak((ORDER, 0), &opening(), &found),
-            end_soak((ORDER, 0), &found),
+            open_stages(FIRST, 1..=2, &opening(), &found),
+            begin_soak(FIRST, &opening(), &found),
+            end_soak(FIRST, &found),
         ];
         for transaction in transactions {
             assert_eq!(transaction.check(), Ok(()));
@@ -75,7 +77,7 @@ fn the_timer_of_a_soak_starts_whatever_hosts_do() {
     let other = || HostName::new("other").unwrap();
     let check = |name: &str, change: &dyn Fn(&mut Store), is_applied: bool| {
         let mut store = observed();
-        let timer = time_soak((ORDER, 0), LEASE, &opening(), &store.0.clone());
+        let timer = time_soak(FIRST, LEASE, &opening(), &store.0.clone());
         change(&mut store);
         assert_eq!(store.apply(&timer), is_applied, "{name}");
     };
@@ -92,7 +94,7 @@ fn the_timer_of_a_soak_starts_whatever_hosts_do() {
 fn a_stage_does_not_open_while_its_timer_runs() {
     let mut store = observed();
     store.put(&Key::SoakTimer(ORDER, 0), b"h2", LEASE);
-    let open = open_stages((ORDER, 0), 1..=1, &opening(), &store.0.clone());
+    let open = open_stages(FIRST, 1..=1, &opening(), &store.0.clone());
     assert!(!store.apply(&open));
     store.remove(&Key::SoakTimer(ORDER, 0));
     assert!(store.apply(&open));
