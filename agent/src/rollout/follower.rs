@@ -12,7 +12,7 @@ use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
 use planning::rollout::{
-    Holders, RecordTask, RolloutView, WatchedQueue, first_reads, opened_delay, second_reads,
+    Author, Holders, RecordTask, RolloutView, WatchedQueue, first_reads, opened_delay, second_reads,
 };
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -131,7 +131,7 @@ impl RolloutTask {
     /// Reads the rollout, all at one revision.
     async fn read(&mut self, wanted: &WantedRollout) -> Result<RolloutView, StoreError> {
         let (deadline, order) = (Deadline::of_request(), wanted.instruction.order);
-        let of = (order, &wanted.instruction.version);
+        let of = &wanted.instruction;
         let first = first_reads(&self.host, order);
         let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
         // What is older than `since` would not be handed out.
@@ -211,7 +211,7 @@ impl RolloutTask {
         let record = Key::RolloutRecord(instruction.order).to_string();
         let Some((_, Some(entry))) = changes.iter().find(|(key, _)| *key == record) else { return };
         self.found.entries.insert(record, entry.clone());
-        self.limit_reads = second_reads(&self.host, (instruction.order, &instruction.version), &self.found);
+        self.limit_reads = second_reads(&self.host, instruction, &self.found);
     }
 
     /// Takes over from the opening of a stage how long the hosts that waited for it spread.
@@ -234,8 +234,8 @@ impl RolloutTask {
             view = self.read(wanted).await?;
         }
         if let Some(fence) = wanted.fence {
-            let by = (self.host.to_string(), clock::now().wall);
-            let halts = view.halts(&wanted.instruction.version, by);
+            let author = Author { by: self.host.to_string(), at: clock::now().wall };
+            let halts = view.halts(&wanted.instruction.version, author);
             match halt(&self.session, &self.host, halts, fence).await {
                 Ok(false) => {}
                 Ok(true) => view = self.read(wanted).await?,

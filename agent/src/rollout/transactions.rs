@@ -3,7 +3,7 @@
 
 use crate::clock;
 use etcd_session::{Deadline, Session, StoreError};
-use planning::rollout::{HolderTask, Holders, RECORD_RANGES, resolve, start_timer};
+use planning::rollout::{Author, HolderTask, Holders, RECORD_RANGES, resolve, start_timer};
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::names::HostName;
@@ -124,7 +124,7 @@ async fn change_holders(
     let KeySnapshot { entries, .. } =
         session.read_judged(history, &more, Some(found.revision), deadline).await?;
     found.entries.extend(entries);
-    let tasks = holders.tasks(&found, &(own.to_string(), clock::now().wall));
+    let tasks = holders.tasks(&found, &Author { by: own.to_string(), at: clock::now().wall });
     let has_tasks = !tasks.is_empty();
     for task in tasks {
         let mut transaction = match task {

@@ -7,8 +7,8 @@ use crate::store::Committed;
 use crate::world::World;
 use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
-    ClosingTask, EndTask, HolderTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, RECORD_RANGES, ask_delay,
-    closing_reads, closing_task, end_reads, end_task, resolve, start_timer,
+    Author, ClosingTask, EndTask, HolderTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, RECORD_RANGES,
+    ask_delay, closing_reads, closing_task, end_reads, end_task, resolve, start_timer,
 };
 use schema::instruction::Instruction;
 use schema::keys::Key;
@@ -213,8 +213,8 @@ impl Agent {
                 return self.ended(world, order);
             }
             (EndWait::ReadsHolders(holders), Answer::Read(found)) => {
-                let by = (self.state.host.to_string(), world.wall());
-                match holders.tasks(&found, &by).into_iter().next() {
+                let author = Author { by: self.state.host.to_string(), at: world.wall() };
+                match holders.tasks(&found, &author).into_iter().next() {
                     Some(HolderTask::Time(host, lost_after)) => {
                         let call = Call::Grant(lost_after.0.as_secs().cast_signed());
                         self.ask_about_end(world, EndWait::GrantsTimer(host, found), call);

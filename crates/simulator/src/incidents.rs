@@ -438,7 +438,7 @@ impl Fleet {
         let Some(record) = record else { return };
         let is_proven = results(order, &record, &found).get(&host) == Some(&HostResult::Proven);
         if !is_proven && found.get(&Key::Excused(order, host.clone())).is_none() {
-            let record = record_without(&host, (order, &record), &found);
+            let record = record_without(&host, order, &record, &found);
             let excuse = Excuse { at: self.world.wall(), by: "ann".into(), reason: String::new() };
             let act = self.act("rollout excuse");
             self.operate(stage::excuse(&host, order, &excuse, &record, &found, &act));

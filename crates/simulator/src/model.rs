@@ -10,8 +10,9 @@ use crate::script::Script;
 use crate::store::{Committed, Store};
 use crate::violation::{Violation, broken};
 use crate::world::World;
-use planning::host::{Brakes, BrakesMemory, HostState, SiteConfig, store_view};
-use planning::rollout::{RECORD_RANGES, RolloutView, first_reads, resolve, second_reads};
+use planning::host::{Brakes, BrakesMemory, HostState, store_view};
+use planning::policy::Policy;
+use planning::rollout::{Author, RECORD_RANGES, RolloutView, first_reads, resolve, second_reads};
 use schema::followed::FollowedKeys;
 use schema::freeze::FreezeScope;
 use schema::instruction::Instruction;
@@ -278,11 +279,11 @@ impl Model {
         let instruction = Instruction::find(&seen);
         host.seen = Some(seen);
         let (Some(instruction), Some(_)) = (instruction, host.brakes.wanted_since()) else { return };
-        let (name, order) = (&host.machine.host, instruction.order);
-        let mut found = self.store.read_together(&first_reads(name, order));
-        let more = second_reads(name, (order, &instruction.version), &found);
+        let name = &host.machine.host;
+        let mut found = self.store.read_together(&first_reads(name, instruction.order));
+        let more = second_reads(name, &instruction, &found);
         found.entries.extend(self.store.read_together(&more).entries);
-        let view = RolloutView::new(name, (order, &instruction.version), &found, setting.now);
+        let view = RolloutView::new(name, &instruction, &found, setting.now);
         host.brakes.take(view);
     }
 
@@ -291,8 +292,8 @@ impl Model {
         let Brakes::Known(view) = host.brakes.known() else { return Ok(()) };
         let target = host.seen.as_ref().and_then(Instruction::find);
         let Some(target) = target.filter(|target| target.order == view.order) else { return Ok(()) };
-        let by = (host.machine.host.to_string(), setting.now.wall);
-        let Some(mut halt) = view.halts(&target.version, by).into_iter().next() else { return Ok(()) };
+        let author = Author { by: host.machine.host.to_string(), at: setting.now.wall };
+        let Some(mut halt) = view.halts(&target.version, author).into_iter().next() else { return Ok(()) };
         host.fence(&self.store).add_to(&mut halt, &host.machine.host);
         self.commit(setting, halt, &Writer::Host(number, host.intent())).map(drop)
     }

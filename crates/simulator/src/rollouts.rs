@@ -5,7 +5,7 @@ use crate::agent::{Agent, RolloutTask, Step};
 use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::world::World;
 use planning::host::Target;
-use planning::rollout::{HolderTask, RECORD_RANGES, RecordTask, RolloutView, resolve, start_timer};
+use planning::rollout::{Author, HolderTask, RECORD_RANGES, RecordTask, RolloutView, resolve, start_timer};
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::order::InstructionOrder;
@@ -93,13 +93,13 @@ impl Agent {
                     mutation.read(&mut found);
                 }
                 let now = world.clock(self.machine);
-                let view = RolloutView::new(&self.state.host, (order, &instruction.version), &found, now);
+                let view = RolloutView::new(&self.state.host, &instruction, &found, now);
                 let since = *self.lacks_record_since.get_or_insert(world.now);
                 self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
                 let task = view.record_task(Duration::from_millis(world.now - since));
                 let holders = view.holders().filter(|_| view.is_queued());
-                let by = (self.state.host.to_string(), world.wall());
-                let halt = view.halts(&instruction.version, by).into_iter().next();
+                let author = Author { by: self.state.host.to_string(), at: world.wall() };
+                let halt = view.halts(&instruction.version, author).into_iter().next();
                 let (ranges, revision) = (view.ranges(), view.revision);
                 if !self.brakes.take(view) {
                     // It was read before the ticket was taken, so it is read again.
@@ -124,8 +124,8 @@ impl Agent {
             }
             (RolloutTask::ReadsHolders(holders), Answer::Read(found)) => {
                 // The others have their turn at the next read.
-                let by = (self.state.host.to_string(), world.wall());
-                match holders.tasks(&found, &by).into_iter().next() {
+                let author = Author { by: self.state.host.to_string(), at: world.wall() };
+                match holders.tasks(&found, &author).into_iter().next() {
                     Some(HolderTask::Time(host, lost_after)) => {
                         self.rollout_task = RolloutTask::GrantsTimer(host, found);
                         let call = Call::Grant(lost_after.0.as_secs().cast_signed());

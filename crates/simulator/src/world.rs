@@ -16,7 +16,6 @@ use crate::violation::Violation;
 use crate::waiting_laws::WaitingLaws;
 use crate::watching::Watching;
 use planning::rollout::{first_reads, second_reads};
-use schema::instruction::Instruction;
 use schema::names::Token;
 use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::transaction::Transaction;
@@ -222,9 +221,9 @@ impl World {
         Ok(match call {
             Call::Read(keys) => Answer::Read(self.store.read(&keys)),
             Call::ReadAll(keys, ranges) => Answer::Read(self.store.read_all(&keys, &ranges)),
-            Call::Rollout(host, Instruction { order, version }) => {
-                let mut found = self.store.read_together(&first_reads(&host, order));
-                let more = second_reads(&host, (order, &version), &found);
+            Call::Rollout(host, instruction) => {
+                let mut found = self.store.read_together(&first_reads(&host, instruction.order));
+                let more = second_reads(&host, &instruction, &found);
                 found.entries.extend(self.store.read_together(&more).entries);
                 Answer::Read(found)
             }

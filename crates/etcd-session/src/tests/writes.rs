@@ -12,7 +12,7 @@ use schema::writes::act::Act;
 use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing};
 use schema::writes::operator::TargetRequest;
 use schema::writes::services::{ServiceChange, ServiceWrite};
-use schema::writes::{Fence, WriteRefusal};
+use schema::writes::{Fence, HostStatus, WriteRefusal};
 use solo_etcd::in_process::{LIMIT, Link};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -62,7 +62,7 @@ impl Claimed {
             fence: self.fence,
             start: None,
             listing,
-            statuses: vec![(StatusType::apply(), StatusState::Success, record)],
+            statuses: vec![HostStatus { kind: StatusType::apply(), state: StatusState::Success, record }],
             claims: None,
             failure: FailureChange::Keep,
             progress: None,

@@ -265,7 +265,7 @@ impl IncidentBook {
         for (kind, hosts) in [(IncidentKind::ManyLost, many), (IncidentKind::Lost, others)] {
             if !hosts.is_empty() {
                 let summary = format!("{} lost", counted(hosts.len()));
-                incidents.push(Incident::new((&self.lineage, None), kind, "", summary, hosts));
+                incidents.push(Incident::new(&self.lineage, None, kind, "", summary, hosts));
             }
         }
         incidents
@@ -273,7 +273,7 @@ impl IncidentBook {
 
     fn store_away(&self) -> Incident {
         let summary = "the store cannot be read, so that the state of the fleet is not known".to_owned();
-        Incident::new((&self.lineage, None), IncidentKind::StoreAway, "", summary, [])
+        Incident::new(&self.lineage, None, IncidentKind::StoreAway, "", summary, [])
     }
 
     /// Returns the largest group of hosts that were lost within a minute, of those that still are.

@@ -66,7 +66,7 @@ impl Situation {
         summary: String,
         hosts: impl IntoIterator<Item = HostName>,
     ) {
-        self.incidents.push(Incident::new((&self.lineage, rollout), kind, cause, summary, hosts));
+        self.incidents.push(Incident::new(&self.lineage, rollout, kind, cause, summary, hosts));
     }
 
     /// Adds what failed in the present rollout. Returns the hosts that did.

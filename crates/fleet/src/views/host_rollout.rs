@@ -115,7 +115,7 @@ impl HostRollout {
         now: EpochSeconds,
     ) -> (Self, Option<FullLimit>) {
         let now = Now { boot: BootMillis(0), wall: now };
-        let view = RolloutView::new(host, (instruction.order, &instruction.version), found, now);
+        let view = RolloutView::new(host, instruction, found, now);
         // The report does not say whether the host needs claims; one that waits does.
         match view.permit(held, Need::Claims, now) {
             Err(reason) => (Self::held_back(&reason, held), FullLimit::of(&reason)),

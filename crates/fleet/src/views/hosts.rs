@@ -291,12 +291,7 @@ impl HostFilter {
         self.matches(role, group, labels)
     }
 
-    fn matches(
-        &self,
-        role: &Option<Role>,
-        group: &Option<Role>,
-        labels: &BTreeMap<String, String>,
-    ) -> bool {
+    fn matches(&self, role: &Option<Role>, group: &Option<Role>, labels: &BTreeMap<String, String>) -> bool {
         let is_one = |names: &[Role], name: &Option<Role>| {
             names.is_empty() || name.as_ref().is_some_and(|name| names.contains(name))
         };

@@ -271,8 +271,7 @@ fn why_a_host_is_not_ok_is_said_once_with_what_comes_next() {
     ];
     let fleet = fleet(&facts);
     let host = HostName::new("a").unwrap();
-    let view =
-        HostView::new(&host, &fleet, (Vec::new(), HostRollout::default()), None, 30).expect("a member");
+    let view = HostView::new(&host, &fleet, Vec::new(), HostRollout::default(), None, 30).expect("a member");
     let text = view.text(EpochSeconds(1_060));
     let text = text.as_str();
     let lines = |name: &str| -> Vec<&str> {
@@ -311,7 +310,7 @@ fn lists_in_json_are_never_null() {
 
 fn host_view(facts: &[(&str, &str)]) -> HostView {
     let host = HostName::new("h").unwrap();
-    HostView::new(&host, &fleet(facts), (Vec::new(), HostRollout::default()), None, 30).unwrap()
+    HostView::new(&host, &fleet(facts), Vec::new(), HostRollout::default(), None, 30).unwrap()
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod cycle;
 mod decide;
 mod ends;
 mod input;
+mod inputs;
 mod needs;
 mod next_attempt;
 mod progress;

@@ -165,12 +165,7 @@ fn wall_time(at: BootMillis, now: Now) -> EpochSeconds {
 /// Inserts a write at the front of the plan if the store does not contain what is true. Local
 /// conclusions come first, because they change what is true. The start transaction writes its own
 /// report.
-pub(super) fn add(
-    plan: &mut Plan,
-    report: &Report,
-    claims: Option<&HostClaims>,
-    inputs: Inputs<'_>,
-) {
+pub(super) fn add(plan: &mut Plan, report: &Report, claims: Option<&HostClaims>, inputs: Inputs<'_>) {
     let Inputs { state, desired, observed, now } = inputs;
     let settled = match plan.actions.first().map(|p| &p.action) {
         None | Some(Action::Do(Effect::RunStep { .. })) => true,

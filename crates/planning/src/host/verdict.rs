@@ -16,11 +16,7 @@ use schema::store_trust::StoreTrust;
 use schema::verdict::{Failure, HostFailure, HostVerdict, VerdictKind};
 use schema::why_not::WhyNot;
 
-pub(super) fn verdict(
-    inputs: Inputs<'_>,
-    obstacle: Option<&WhyNot>,
-    plan: &Plan,
-) -> HostVerdict {
+pub(super) fn verdict(inputs: Inputs<'_>, obstacle: Option<&WhyNot>, plan: &Plan) -> HostVerdict {
     let Inputs { state, desired, observed, .. } = inputs;
     if let Some((version, failure)) = failure(state) {
         let suspect = state.is_suspect(desired.policy);

@@ -62,8 +62,7 @@ impl StoreWrite {
             Effect::CommitStart { instruction } => {
                 let rollout = decision.permit.as_ref().map(|permit| permit.guard.clone());
                 let (brakes, revision) = (known.brakes, instruction.order.revision);
-                let guard =
-                    store_view::start_guard(known.followed, &state.host, revision, brakes, rollout);
+                let guard = store_view::start_guard(known.followed, &state.host, revision, brakes, rollout);
                 (Listing::Remove, Some(guard))
             }
             Effect::Announce { version } => (Listing::Set(version.clone(), at), None),

@@ -1,6 +1,7 @@
 //! The end of a rollout: every host has the version, or will not get it without help. One host looks for the end
 //! and writes it.
 
+use super::author::Author;
 use super::closing::{hosts_to_tell, live_hosts};
 use super::failures::{Budget, Failures};
 use super::halt::halts;
@@ -126,7 +127,7 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     let stage = stage_task(&members, &opening);
     let waits_for = waits_for(&members, open_stage(order, &record.stages, found), order, found);
     let (rules, _) = Rules::of_record(Ok(record), revision);
-    let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
+    let halts = halts(&rollout, &rules, &failures, Author { by: ended.by.clone(), at: ended.at });
     if !halts.is_empty() {
         return EndTask::Halt(halts);
     }

@@ -1,10 +1,10 @@
 //! Halts a rollout in which too many hosts failed.
 
+use super::author::Author;
 use super::failures::Failures;
 use super::rules::Rules;
 use schema::instruction::Instruction;
 use schema::records::Halt;
-use schema::time::EpochSeconds;
 use schema::transaction::Transaction;
 use schema::writes::rollout::{add_rollback, halt};
 
@@ -13,9 +13,11 @@ use schema::writes::rollout::{add_rollback, halt};
 /// last version that worked, which not every host may.
 pub(super) fn halts(
     rollout: &Instruction,
-    (rules, failures): (&Rules, &Failures),
-    (by, at): (String, EpochSeconds),
+    rules: &Rules,
+    failures: &Failures,
+    author: Author,
 ) -> Vec<Transaction> {
+    let Author { by, at } = author;
     let Rules::Record { revision, good, .. } = rules else { return Vec::new() };
     let Some(why) = failures.reason_to_halt() else { return Vec::new() };
     let halt = |halted: &Halt| halt(rollout.order, *revision, halted);

@@ -2,6 +2,7 @@
 //! does not run is marked and later lost, and one with a number above the limit gets a lower number. The host that
 //! looks for the end of a rollout does the same about all holders, and about hosts that vanished after their proof.
 
+use super::author::Author;
 use super::limits::LimitView;
 use super::view::RolloutView;
 use schema::keys::{self, Key, Prefix};
@@ -107,19 +108,19 @@ impl Holders {
         self.hosts.iter().filter(|host| found.get(&Key::Live((*host).clone())).is_none())
     }
 
-    /// Returns what is to be done. `found` holds everything that was read; `by` says who marks a host, and when.
-    pub fn tasks(&self, found: &KeySnapshot, by: &(String, EpochSeconds)) -> Vec<HolderTask> {
+    /// Returns what is to be done. `found` holds everything that was read; `author` marks a host.
+    pub fn tasks(&self, found: &KeySnapshot, author: &Author) -> Vec<HolderTask> {
         let moved = self.moves.iter().filter_map(|claim| {
             let Move { host, limit, from, to } = claim;
             move_claim(host, limit, *from, *to, found).map(HolderTask::Commit)
         });
         let is_moved = |host: &HostName| self.moves.as_ref().is_some_and(|claim| claim.host == *host);
         let vanished = self.vanished(found).filter(|host| !is_moved(host));
-        moved.chain(vanished.filter_map(|host| self.task(host, found, by))).collect()
+        moved.chain(vanished.filter_map(|host| self.task(host, found, author))).collect()
     }
 
     /// Returns what is to be done about a host whose agent does not run.
-    fn task(&self, host: &HostName, found: &KeySnapshot, by: &(String, EpochSeconds)) -> Option<HolderTask> {
+    fn task(&self, host: &HostName, found: &KeySnapshot, author: &Author) -> Option<HolderTask> {
         let claims = FoundClaims::read(host, found).claims;
         // What is left of a lost host counts until somebody releases it.
         let is_left =
@@ -127,7 +128,7 @@ impl Holders {
         if let Some(claims) = claims.filter(|claims| !claims.claims.is_empty() && !is_left(claims)) {
             let absence =
                 Absence { since: claims.since, rollout: claims.rollout, ends_after: claims.lost_after };
-            return absence.task(host, found, by, || end_claims(host, found));
+            return absence.task(host, found, author, || end_claims(host, found));
         }
         let Proven { order, lost_after, hosts } = self.proven.as_ref()?;
         if !hosts.contains(host) {
@@ -139,7 +140,7 @@ impl Holders {
         }
         let progress = found.value_of(keys::Progress(*order, host.clone()))?;
         let absence = Absence { since: progress.at, rollout: *order, ends_after: *lost_after };
-        absence.task(host, found, by, || charge_vanished(host, *order, *lost_after, found))
+        absence.task(host, found, author, || charge_vanished(host, *order, *lost_after, found))
     }
 }
 
@@ -157,7 +158,7 @@ impl Absence {
         &self,
         host: &HostName,
         found: &KeySnapshot,
-        (by, at): &(String, EpochSeconds),
+        author: &Author,
         end: impl FnOnce() -> Option<Transaction>,
     ) -> Option<HolderTask> {
         // A store that was accepted may have lost what the host wrote since the mark.
@@ -166,7 +167,8 @@ impl Absence {
         let mark = entry.and_then(|entry| keys::LostMark::read(&entry.value).ok());
         let Some(mark) = mark.filter(|mark| mark.is_about(self.since, self.rollout)) else {
             let (claimed_since, rollout) = (self.since, self.rollout);
-            let mark = LostMark { by: by.clone(), at: *at, claimed_since, rollout, timed: false };
+            let Author { by, at } = author.clone();
+            let mark = LostMark { by, at, claimed_since, rollout, timed: false };
             return Some(HolderTask::Commit(mark_lost(host, &mark, found)));
         };
         if !mark.timed {

@@ -5,6 +5,7 @@ use schema::keys::{self, Key, Prefix};
 use schema::limit::{HEADS, Limit, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
+use schema::records::ResolvedLimit;
 use schema::snapshot::KeySnapshot;
 use schema::time::BootMillis;
 use schema::why_not::{LimitDetail, WhyNot};
@@ -21,6 +22,15 @@ const ROOM: usize = 8;
 /// Returns the place of a host among those that wait for a version.
 pub fn place(host: &HostName, version: &Version) -> Place {
     Place((Digest::default().text(version.as_str()).text(host.as_str()).finish() >> 32) as u32)
+}
+
+/// A host with its place in the queues of the limits that count it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QueuedHost {
+    /// Its place.
+    pub(super) place: Place,
+    /// Its name.
+    pub(super) host: HostName,
 }
 
 /// One limit that counts a host.
@@ -107,12 +117,8 @@ impl LimitView {
     }
 
     /// Returns the number that the host takes: the one that it has, unless it is above the limit.
-    pub(super) fn number(
-        &self,
-        (place, host): &(Place, HostName),
-        held: Option<u32>,
-        now: BootMillis,
-    ) -> Result<u32, WhyNot> {
+    pub(super) fn number(&self, own: &QueuedHost, held: Option<u32>, now: BootMillis) -> Result<u32, WhyNot> {
+        let QueuedHost { place, host } = own;
         let free = self.free(host);
         if let Some(held) = held.filter(|held| free.contains(held)) {
             return Ok(held);
@@ -139,12 +145,16 @@ impl LimitView {
     }
 }
 
+/// Reads a limit that counts a host. `resolved` is what the record says of it.
 pub(super) fn limit_view(
-    (limit, max, keep_failed): (Limit, u32, bool),
-    (order, own): (InstructionOrder, &(Place, HostName)),
+    limit: Limit,
+    resolved: &ResolvedLimit,
+    order: InstructionOrder,
+    own: &QueuedHost,
     found: &KeySnapshot,
     now: BootMillis,
 ) -> LimitView {
+    let (max, keep_failed) = (resolved.max_of(&limit.value), resolved.keeps_failed(&limit.value));
     let mut holders = BTreeMap::new();
     let mut ahead = BTreeSet::new();
     let mut is_queued = false;
@@ -155,8 +165,8 @@ pub(super) fn limit_view(
                 let claim = keys::Claim::read(&entry.value).ok();
                 holders.insert(number, claim.map(|claim| claim.host));
             }
-            Ok(Key::Ticket(_, _, _, host)) if host == own.1 => is_queued = true,
-            Ok(Key::Ticket(_, _, place, host)) if (place, &own.1) < (own.0, &host) => {
+            Ok(Key::Ticket(_, _, _, host)) if host == own.host => is_queued = true,
+            Ok(Key::Ticket(_, _, place, host)) if (place, &own.host) < (own.place, &host) => {
                 ahead.insert((place, Reverse(host)));
             }
             _ => {}

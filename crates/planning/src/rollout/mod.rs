@@ -1,6 +1,7 @@
 //! Rollouts: how many hosts may be unavailable at the same time, and in which order they go. Everything
 //! here is a pure function over what was read at one revision of the store.
 
+mod author;
 mod closing;
 mod end;
 mod failures;
@@ -31,6 +32,7 @@ mod view;
 mod watching;
 mod window;
 
+pub use author::Author;
 pub use closing::{
     ClosingTask, Looker, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
     opened_delay, stage_delay,

@@ -143,10 +143,10 @@ impl<'a> Members<'a> {
                 // An earlier stage may have taken it.
                 let is_gone = result.is_none() || self.stage_in(&record, host) != number;
                 if is_gone || number == open && result == Some(&HostResult::Absent) {
-                    let other = self.replacement((host, number), &record, !is_gone);
+                    let other = self.replacement(host, number, &record, !is_gone);
                     // A host that does not run is better than none: the stage is not skipped then.
                     if other.is_some() || is_gone {
-                        replace(&mut record, (host, number), other);
+                        replace(&mut record, host, number, other);
                     }
                 }
             }
@@ -158,7 +158,8 @@ impl<'a> Members<'a> {
     /// agent runs, that is not frozen and that no later stage chose.
     fn replacement(
         &self,
-        (host, number): (&HostName, u32),
+        host: &HostName,
+        number: u32,
         record: &RolloutRecord,
         must_be_live: bool,
     ) -> Option<HostName> {
@@ -194,7 +195,7 @@ impl<'a> Members<'a> {
 }
 
 /// Puts another host, or none, in the place of one that a stage chose.
-fn replace(record: &mut RolloutRecord, (host, number): (&HostName, u32), other: Option<HostName>) {
+fn replace(record: &mut RolloutRecord, host: &HostName, number: u32, other: Option<HostName>) {
     if let Some(stage) = record.stages.get_mut(number as usize) {
         stage.hosts.remove(host);
         stage.hosts.extend(other);
@@ -206,7 +207,8 @@ fn replace(record: &mut RolloutRecord, (host, number): (&HostName, u32), other: 
 /// [`end_reads`](super::end_reads) names.
 pub fn record_without(
     host: &HostName,
-    (order, record): (InstructionOrder, &RolloutRecord),
+    order: InstructionOrder,
+    record: &RolloutRecord,
     found: &KeySnapshot,
 ) -> RolloutRecord {
     let members = Members::read(order, record, found);
@@ -215,8 +217,8 @@ pub fn record_without(
     let number = record.stages.iter().position(|stage| stage.hosts.contains(host));
     let number = number.and_then(|number| u32::try_from(number).ok());
     if let Some(number) = number.filter(|number| *number >= open) {
-        let other = members.replacement((host, number), record, true);
-        replace(&mut new, (host, number), other);
+        let other = members.replacement(host, number, record, true);
+        replace(&mut new, host, number, other);
     }
     new
 }

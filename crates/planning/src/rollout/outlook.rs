@@ -69,7 +69,8 @@ impl Outlook {
     /// Returns how a rollout goes on. `found` holds everything that
     /// [`forecast_reads`](super::forecast_reads) names.
     pub fn new(
-        (order, record): (InstructionOrder, &RolloutRecord),
+        order: InstructionOrder,
+        record: &RolloutRecord,
         found: &KeySnapshot,
         summary: &RolloutSummary,
         now: EpochSeconds,

@@ -69,7 +69,7 @@ impl PresentRollout {
     /// Returns how the rollout goes on.
     pub fn outlook(&self, found: &KeySnapshot, now: EpochSeconds) -> Outlook {
         let order = self.instruction.order;
-        Outlook::new((order, &self.record), found, &summary(order, &self.record, found), now)
+        Outlook::new(order, &self.record, found, &summary(order, &self.record, found), now)
     }
 }
 
@@ -177,12 +177,12 @@ impl RolloutStatus {
             RolloutState::Halted(why) => (RolloutWord::Halted, Some(why)),
             RolloutState::Frozen(why) => (RolloutWord::Frozen, Some(why)),
             RolloutState::GoesOn => {
-                let stands = || stands_still(order, (&stages, &waits_for), found, now);
+                let stands = || stands_still(order, &stages, &waits_for, found, now);
                 (RolloutWord::GoesOn, held.clone().or_else(|| closed(record, now)).or_else(stands))
             }
         };
         let summary = RolloutSummary { stages, waits_for, why: held };
-        let outlook = Outlook::new((order, record), found, &summary, now);
+        let outlook = Outlook::new(order, record, found, &summary, now);
         // Somebody may have put the version without a word about it.
         let trigger = found.get(&Key::Trigger).filter(|entry| entry.mod_revision == order.revision);
         let trigger = trigger.and_then(|entry| keys::Trigger::read(&entry.value).ok());
@@ -235,7 +235,8 @@ const STANDS_STILL_AFTER: i64 = 15;
 /// rollout waits for no host.
 fn stands_still(
     order: InstructionOrder,
-    (stages, waits_for): (&[StageSummary], &[HostName]),
+    stages: &[StageSummary],
+    waits_for: &[HostName],
     found: &KeySnapshot,
     now: EpochSeconds,
 ) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Claims for something else than an update: a reboot, or a command of an operator. They are held under
 //! the limits of the current rollout; where it has no record, under those that the policy has now.
 
+use super::limits::QueuedHost;
 use super::reads::{first_reads, reads_of_limits};
 use super::resolve::numbers_of_policy;
 use super::rules::{Rules, Times, record_of};
@@ -71,7 +72,7 @@ pub fn rollout_reads(host: &HostName, found: &KeySnapshot) -> Vec<Read> {
 /// Returns what is read at last, at the same revision: claims and queues.
 pub fn limit_reads(host: &HostName, found: &KeySnapshot) -> Vec<Read> {
     let order = order(found);
-    reads_of_limits(&(LAST, host.clone()), order, &rules(order, found).1, found)
+    reads_of_limits(&QueuedHost { place: LAST, host: host.clone() }, order, &rules(order, found).1, found)
 }
 
 /// Returns the order of the current instruction; that before the first one if there is none.
@@ -105,7 +106,8 @@ pub fn view_for_claims(
 ) -> RolloutView {
     let order = order(found);
     let (rules, limits) = rules(order, found);
-    RolloutView::with_rules(host, (order, LAST), (rules, &limits), found, now).after(earlier)
+    let own = QueuedHost { place: LAST, host: host.clone() };
+    RolloutView::with_rules(own, order, rules, &limits, found, now).after(earlier)
 }
 
 impl ClaimRequest<'_> {

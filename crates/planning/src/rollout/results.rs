@@ -46,7 +46,7 @@ pub fn results(
         _ => None,
     });
     let results = hosts.map(|(host, is_early)| {
-        let result = result_of(&host, (order, record), failed.get(&host), found);
+        let result = result_of(&host, order, record, failed.get(&host), found);
         (host, result, is_early)
     });
     let counts =
@@ -57,7 +57,8 @@ pub fn results(
 /// Returns what became of one host. `failed` is its failure, if it failed and is not healed.
 fn result_of(
     host: &HostName,
-    (order, record): (InstructionOrder, &RolloutRecord),
+    order: InstructionOrder,
+    record: &RolloutRecord,
     failed: Option<&Option<FailedHost>>,
     found: &KeySnapshot,
 ) -> HostResult {

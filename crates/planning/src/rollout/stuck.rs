@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// their limits are not in the way. `results` says what became of the hosts, `found` holds everything that
 /// [`end_reads`](super::end_reads) names.
 pub(super) fn stuck_limits(
-    (order, record): (InstructionOrder, &RolloutRecord),
+    order: InstructionOrder,
+    record: &RolloutRecord,
     results: &BTreeMap<HostName, HostResult>,
     found: &KeySnapshot,
 ) -> Option<String> {
@@ -70,7 +71,8 @@ fn idle_holders(
 
 /// Says which hosts vanished after their proof, and what becomes of them.
 pub(super) fn held_by_vanished(
-    (order, record): (InstructionOrder, &RolloutRecord),
+    order: InstructionOrder,
+    record: &RolloutRecord,
     results: &BTreeMap<HostName, HostResult>,
     found: &KeySnapshot,
 ) -> Option<String> {

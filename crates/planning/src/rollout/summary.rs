@@ -112,8 +112,8 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
     let why = match waits_for.is_empty() {
         true => stages_without_proof(&stages, open, rest),
         false => {
-            let stuck = || stuck_limits((order, record), &members.results, found);
-            let vanished = || held_by_vanished((order, record), &members.results, found);
+            let stuck = || stuck_limits(order, record, &members.results, found);
+            let vanished = || held_by_vanished(order, record, &members.results, found);
             members.held_by_freezes(&waits_for).or_else(stuck).or_else(vanished)
         }
     };

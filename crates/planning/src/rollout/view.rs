@@ -1,11 +1,12 @@
 //! What a host that wants to start read about its rollout, and what follows from it: whether it may
 //! start, which claims it takes, and what it waits for.
 
+use super::author::Author;
 use super::closing::{Looker, stage_delay};
 use super::failures::Failures;
 use super::halt::halts;
 use super::hold::stage_hold;
-use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
+use super::limits::{LimitView, PASSED_OVER_AFTER, QueuedHost, limit_view, place};
 use super::reads::roster_of;
 use super::rules::{RecordTask, Rules, Times, governs, record_of};
 use super::stages::{StageView, stage_of};
@@ -13,12 +14,11 @@ use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::Key;
-use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{HeldClaim, ResolvedLimit};
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, EpochSeconds, Now};
+use schema::time::{BootMillis, Now};
 use schema::transaction::Transaction;
 use schema::why_not::WhyNot;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
@@ -81,8 +81,8 @@ pub struct RolloutView {
     /// The freezes that would match the host.
     pub scopes: Vec<FreezeScope>,
     resolving: Option<Vec<u8>>,
-    /// The place of the host, and its name.
-    pub(super) own: (Place, HostName),
+    /// The host, and its place.
+    pub(super) own: QueuedHost,
     frozen: Option<FrozenBy>,
     policy_revision: i64,
     pub(super) rules: Rules,
@@ -101,13 +101,10 @@ pub struct RolloutView {
 }
 
 impl RolloutView {
-    /// Makes the view of a host from what was read. `version` is the one of the instruction.
-    pub fn new(
-        host: &HostName,
-        (order, version): (InstructionOrder, &Version),
-        found: &KeySnapshot,
-        now: Now,
-    ) -> Self {
+    /// Makes the view of a host from what was read about the rollout of an instruction.
+    pub fn new(host: &HostName, instruction: &Instruction, found: &KeySnapshot, now: Now) -> Self {
+        let Instruction { order, version } = instruction;
+        let order = *order;
         let place = place(host, version);
         let known = record_of(order, found);
         let record = known.as_ref().and_then(|(record, _)| record.as_ref().ok());
@@ -130,7 +127,8 @@ impl RolloutView {
             _ => Failures::default(),
         };
         let is_outside_window = matches!(rules.next_window(place, now), Ok(Some(_)));
-        let view = Self::with_rules(host, (order, place), (rules, &limits), found, now.boot);
+        let own = QueuedHost { place, host: host.clone() };
+        let view = Self::with_rules(own, order, rules, &limits, found, now.boot);
         let looker = Looker::read(host, order, found);
         let has_started = found.get(&Key::Progress(order, host.clone())).is_some();
         Self { failures, stage, has_started, is_outside_window, looker, ..view }
@@ -138,12 +136,14 @@ impl RolloutView {
 
     /// Makes the view of a host to which these rules and limits apply.
     pub(super) fn with_rules(
-        host: &HostName,
-        (order, place): (InstructionOrder, Place),
-        (rules, limits): (Rules, &[ResolvedLimit]),
+        own: QueuedHost,
+        order: InstructionOrder,
+        rules: Rules,
+        limits: &[ResolvedLimit],
         found: &KeySnapshot,
         now: BootMillis,
     ) -> Self {
+        let host = &own.host;
         let roster = roster_of(host, found);
         let unusable = roster.as_ref().err().map(|error| format!("its roster entry cannot be read: {error}"));
         let roster = roster.unwrap_or_default();
@@ -155,7 +155,7 @@ impl RolloutView {
             roster_revision: found.revision_of(&Key::Host(host.clone())),
             scopes,
             resolving: found.get(&Key::Resolving(order)).map(|entry| entry.value.clone()),
-            own: (place, host.clone()),
+            own: own.clone(),
             frozen,
             policy_revision: found.revision_of(&Key::RolloutPolicy),
             rules,
@@ -167,13 +167,10 @@ impl RolloutView {
             looker: Looker::Missing,
             limits: Vec::new(),
         };
-        let own = view.own.clone();
         for resolved in limits {
             match resolved.by.of_host(&roster) {
                 Ok(Some(limit)) => {
-                    let max = resolved.max_of(&limit.value);
-                    let keep_failed = resolved.keeps_failed(&limit.value);
-                    view.limits.push(limit_view((limit, max, keep_failed), (order, &own), found, now));
+                    view.limits.push(limit_view(limit, resolved, order, &own, found, now));
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -214,7 +211,7 @@ impl RolloutView {
             _ if self.rules != Rules::NoRecord => RecordTask::None,
             None => RecordTask::Begin,
             // The answer to its own mark was lost, or it began before it was restarted.
-            Some(by) if by == self.own.1.as_str().as_bytes() => RecordTask::Write,
+            Some(by) if by == self.own.host.as_str().as_bytes() => RecordTask::Write,
             // The other one lives and does not write. Two that write do no harm.
             Some(_) if lacking_for >= RECORD_WITHIN => RecordTask::Write,
             Some(_) => RecordTask::None,
@@ -283,7 +280,7 @@ impl RolloutView {
             return Err(WhyNot::Rollout { why: why.clone() });
         }
         if held.revision != 0 && held.claims.is_none() {
-            let host = &self.own.1;
+            let host = &self.own.host;
             let why = format!("the claims of the host cannot be read; `orchestrate claims release {host}`");
             return Err(WhyNot::Rollout { why });
         }
@@ -326,7 +323,7 @@ impl RolloutView {
             Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
             _ => {}
         }
-        let next = if need == Need::Claims { self.rules.next_window(self.own.0, now) } else { Ok(None) };
+        let next = if need == Need::Claims { self.rules.next_window(self.own.place, now) } else { Ok(None) };
         if let Some(next) = next.map_err(|why| WhyNot::Rollout { why })? {
             return Err(next.into());
         }
@@ -352,9 +349,9 @@ impl RolloutView {
 
     /// Returns the transactions that halt the rollout, if too many hosts failed and nobody has halted it. The first
     /// one that the store permits counts. `version` is the one of the instruction.
-    pub fn halts(&self, version: &Version, by: (String, EpochSeconds)) -> Vec<Transaction> {
+    pub fn halts(&self, version: &Version, author: Author) -> Vec<Transaction> {
         let rollout = Instruction { order: self.order, version: version.clone() };
-        halts(&rollout, (&self.rules, &self.failures), by)
+        halts(&rollout, &self.rules, &self.failures, author)
     }
 
     /// Returns when a host that waits tries again though nothing changes: it may pass over another one, or an update
@@ -363,7 +360,7 @@ impl RolloutView {
         if self.waits_for_stage() {
             return None;
         }
-        if let Ok(Some(next)) = self.rules.next_window(self.own.0, now) {
+        if let Ok(Some(next)) = self.rules.next_window(self.own.place, now) {
             let seconds = u64::try_from(next.starts.0 - now.wall.0).unwrap_or(0);
             // The wall clock may be set meanwhile.
             return Some(now.boot.plus(Duration::from_secs(seconds).min(CLOCK_INTERVAL)));
@@ -374,7 +371,7 @@ impl RolloutView {
             view.unchanged_since.plus(PASSED_OVER_AFTER.saturating_mul(next))
         };
         let waits = |view: &&LimitView| {
-            !view.ahead.is_empty() && !view.is_far_back() && !view.free(&self.own.1).is_empty()
+            !view.ahead.is_empty() && !view.is_far_back() && !view.free(&self.own.host).is_empty()
         };
         self.limits.iter().filter(waits).map(next).min()
     }
@@ -386,6 +383,6 @@ impl RolloutView {
 
     /// Returns the host that reads.
     pub(super) fn host(&self) -> &HostName {
-        &self.own.1
+        &self.own.host
     }
 }

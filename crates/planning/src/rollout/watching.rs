@@ -1,7 +1,7 @@
 //! What a host that waits in a rollout watches, and which changes lead it to read everything again. A release
 //! changes what all the first hosts of a queue watch, and lets one of them start.
 
-use super::limits::LimitView;
+use super::limits::{LimitView, QueuedHost};
 use super::reads::{first_reads, reads_of_limit};
 use super::rules::Rules;
 use super::view::{Need, RolloutView};
@@ -42,10 +42,10 @@ impl RolloutView {
 
     /// Returns what was read for this view, so that all of it can be read again at once.
     pub fn reads(&self) -> Vec<Read> {
-        let (place, host) = &self.own;
+        let QueuedHost { host, .. } = &self.own;
         let limits = self.limits.iter().map(|view| view.limit.clone());
         let mut reads = first_reads(host, self.order);
-        reads.extend(limits.flat_map(|limit| reads_of_limit((*place, host), self.order, limit)));
+        reads.extend(limits.flat_map(|limit| reads_of_limit(&self.own, self.order, limit)));
         reads
     }
 

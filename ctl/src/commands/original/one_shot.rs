@@ -311,7 +311,7 @@ async fn write_status(
             healed: false,
             again: None,
         };
-        shot.release(&mut transaction, (Some(&failed), now()), &snapshot);
+        shot.release(&mut transaction, Some(&failed), now(), &snapshot);
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)
 }
@@ -412,7 +412,7 @@ async fn write_listing(
         let found = session.read_keys(std::slice::from_ref(&record), *deadline).await?;
         let record = found.get(&record).and_then(|e| keys::RolloutRecord::read(&e.value).ok());
         if desired.as_ref() == Some(running) || record.is_some_and(|record| record.version == *running) {
-            shot.release(&mut transaction, (None, now()), &snapshot);
+            shot.release(&mut transaction, None, now(), &snapshot);
         }
     }
     let is_written = session.commit(&transaction, *deadline).await?.applied;

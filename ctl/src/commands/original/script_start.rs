@@ -9,7 +9,7 @@ use crate::commands::rollout::record::write_record;
 use crate::exit::Failure;
 use crate::output;
 use etcd_session::StoreError;
-use planning::rollout::{Looker, Need, RolloutView};
+use planning::rollout::{Author, Looker, Need, RolloutView};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
@@ -59,14 +59,15 @@ pub(crate) async fn claim(
         let Some(instruction) = instruction else { return Ok(None) };
         let (order, since) = (instruction.order, now());
         let clock = Now { boot: BootMillis(0), wall: since };
-        let view = RolloutView::new(host, (order, &instruction.version), &found, clock);
+        let view = RolloutView::new(host, &instruction, &found, clock);
         // Without an agent there is no lease for the mark of the host that writes the record.
         if view.lacks_record() {
             write_record(&instruction, None, store).await?;
             continue;
         }
         // A script does not roll back.
-        if let Some(halt) = view.halts(&instruction.version, (host.to_string(), since)).pop() {
+        if let Some(halt) = view.halts(&instruction.version, Author { by: host.to_string(), at: since }).pop()
+        {
             // Refused if somebody else did it.
             store.session.commit(&halt, store.deadline).await?;
             continue;

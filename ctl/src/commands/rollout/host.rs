@@ -33,7 +33,7 @@ pub(crate) async fn read(
     }
     let mut found = read_rollout(host, &instruction, snapshot.revision, store).await?;
     let clock = Now { boot: BootMillis(0), wall: now() };
-    let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, clock);
+    let view = RolloutView::new(host, &instruction, &found, clock);
     if view.may_wait_for_hold() {
         let (keys, ranges) = end_reads(instruction.order);
         let more = store.session.read_all(&keys, &ranges, Some(found.revision), store.deadline).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn read_rollout(
 ) -> Result<KeySnapshot, StoreError> {
     let (session, deadline) = (&store.session, store.deadline);
     let mut found = session.read_together(&first_reads(host, instruction.order), Some(at), deadline).await?;
-    let more = second_reads(host, (instruction.order, &instruction.version), &found);
+    let more = second_reads(host, instruction, &found);
     found.entries.extend(session.read_together(&more, Some(at), deadline).await?.entries);
     Ok(found)
 }

@@ -7,7 +7,8 @@ use crate::commands::context::{Store, now};
 use crate::output;
 use etcd_session::{Counted, StoreError, jitter};
 use planning::rollout::{
-    ClosingTask, EndTask, HolderTask, Holders, closing_reads, closing_task, end_reads, end_task, start_timer,
+    Author, ClosingTask, EndTask, HolderTask, Holders, closing_reads, closing_task, end_reads, end_task,
+    start_timer,
 };
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -127,7 +128,7 @@ async fn change_holders(host: &HostName, holders: &Holders, store: &Store<'_>) -
     let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
     let more = holders.second_reads(&found);
     found.entries.extend(session.read_all(&more, &[], Some(found.revision), deadline).await?.entries);
-    let tasks = holders.tasks(&found, &(host.to_string(), now()));
+    let tasks = holders.tasks(&found, &Author { by: host.to_string(), at: now() });
     let has_tasks = !tasks.is_empty();
     for task in tasks {
         let transaction = match task {

@@ -232,7 +232,7 @@ impl Verb for Excuse {
         if results(order, &record, &found).get(&host) == Some(&HostResult::Proven) {
             return Err(Failure::refused(format!("host {host} has the version; nothing was changed")));
         }
-        let without = record_without(&host, (order, &record), &found);
+        let without = record_without(&host, order, &record, &found);
         let act = store.act("rollout excuse", Some(&self.reason)).await?;
         let excuse = ExcuseRecord { at: now(), by: act.by.clone(), reason: self.reason };
         let transaction = stage::excuse(&host, order, &excuse, &without, &found, &act);

@@ -68,7 +68,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         false => HostRollout::default(),
     };
     let retry = snapshot.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
-    let view = HostView::new(host, &fleet, (waits, rollout), retry, revision);
+    let view = HostView::new(host, &fleet, waits, rollout, retry, revision);
     let view = view.ok_or_else(|| match snapshot.get(&Key::Host(host.clone())) {
         Some(_) => Failure::no(format!("host {host} was decommissioned")),
         None => unknown(host),

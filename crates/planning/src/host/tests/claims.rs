@@ -425,7 +425,7 @@ fn obstacle_of_holder(instance: &str, is_listed: bool) -> Option<Reason> {
         };
         put(Key::Claim(fleet.clone(), number), schema::codec::write(&claim));
     }
-    let view = RolloutView::new(&world.state.host, (order, &instruction.version), &found, world.now);
+    let view = RolloutView::new(&world.state.host, &instruction, &found, world.now);
     assert!(world.brakes.take(view));
     let plan = world.decide().plan;
     let first = plan.actions.first().map(|planned| &planned.action);

@@ -456,7 +456,7 @@ fn hosts_roll_back_when_they_blame_the_version() {
         for (number, kind) in kinds.iter().enumerate() {
             found.fails(&format!("web{number}"), *kind, 70);
         }
-        let halts = found.view("web3").halts(&instruction().version, ("web3".into(), AT));
+        let halts = found.view("web3").halts(&instruction().version, Author { by: "web3".into(), at: AT });
         let writes_target = |transaction: &schema::transaction::Transaction| {
             transaction.operations.iter().any(|operation| operation.key() == Some(&Key::CurrentVersion))
         };
@@ -503,7 +503,7 @@ fn a_limit_that_no_host_leaves_by_itself_is_named_with_what_helps() {
 /// Returns what is done about `web1`, which was proven and vanished.
 fn task_of_vanished(found: &Found) -> Vec<HolderTask> {
     let EndTask::LookAfter(holders) = found.end_task() else { return Vec::new() };
-    holders.tasks(&found.0, &("web0".into(), AT))
+    holders.tasks(&found.0, &Author { by: "web0".into(), at: AT })
 }
 
 #[test]

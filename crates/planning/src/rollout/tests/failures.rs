@@ -54,7 +54,7 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
             assert_eq!(permit.guard.counted_at, Some(view.revision), "others may fail meanwhile");
             assert!(permit.counts_failure);
         }
-        let halting = view.halts(&instruction().version, ("web0".into(), EpochSeconds(1)));
+        let halting = view.halts(&instruction().version, Author { by: "web0".into(), at: EpochSeconds(1) });
         assert_eq!(!halting.is_empty(), halts);
     };
     let one = |found: &mut Found| drop(found.failed("web5", false, 71).view("web0"));

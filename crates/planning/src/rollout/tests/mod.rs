@@ -77,7 +77,7 @@ impl Found {
     }
 
     fn view(&self, name: &str) -> RolloutView {
-        RolloutView::new(&host(name), (ORDER, &instruction().version), &self.0, at(0))
+        RolloutView::new(&host(name), &instruction(), &self.0, at(0))
     }
 
     /// The number that a host takes, or what holds it, after so many seconds without a change.
@@ -201,8 +201,8 @@ fn hosts_that_wait_go_by_place_and_one_that_does_not_use_its_turn_is_passed_over
     // Time counts only while nothing changes.
     let before = found.view("web0");
     let later = |found: &Found| {
-        let of = (ORDER, &instruction().version);
-        RolloutView::new(&host("web0"), of, &found.0, at(90_000)).after(Some(&before))
+        let of = instruction();
+        RolloutView::new(&host("web0"), &of, &found.0, at(90_000)).after(Some(&before))
     };
     let permit = |view: &RolloutView| view.permit(&FoundClaims::default(), Need::Claims, at(125_000));
     assert!(permit(&later(&found)).is_ok());
@@ -221,7 +221,7 @@ fn tasks(found: &mut Found, held: &[(u32, &str)], live: &[&str]) -> Vec<String> 
     live.iter().for_each(|name| drop(found.put(&Key::Live(host(name)), "{}", 5).view(name)));
     let Some(holders) = found.view("web0").holders() else { return vec!["nothing".into()] };
     assert!(holders.first_reads().0.contains(&Key::Store));
-    let tasks = holders.tasks(&found.0, &("web0".into(), EpochSeconds(9))).into_iter();
+    let tasks = holders.tasks(&found.0, &Author { by: "web0".into(), at: EpochSeconds(9) }).into_iter();
     let text = |task| match task {
         HolderTask::Time(host, after) => format!("time {host} for {after}"),
         HolderTask::Commit(transaction) => {

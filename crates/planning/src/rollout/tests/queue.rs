@@ -96,7 +96,7 @@ fn a_queue_whose_first_hosts_do_not_go_is_passed_by_one_far_back() {
         earlier.limits[0].unchanged_since
     );
     found.ticket("web5", Place(own().0 - 1));
-    let later = RolloutView::new(&host("web0"), (ORDER, &instruction().version), &found.0, at(7));
+    let later = RolloutView::new(&host("web0"), &instruction(), &found.0, at(7));
     assert_eq!(later.after(Some(&earlier)).limits[0].unchanged_since, at(7).boot);
 }
 
@@ -131,10 +131,10 @@ fn a_host_that_does_not_know_its_rollout_reads_the_limits_that_may_count_it() {
             .put(&Key::Host(host("web0")), &codec::write(&entry), 1)
             .policy(&policy.concat(), 10)
             .with_record();
-        let of = (ORDER, &instruction().version);
-        let reads = possible_reads(&host("web0"), of, &entry);
+        let of = instruction();
+        let reads = possible_reads(&host("web0"), &of, &entry);
         let first = first_reads(&host("web0"), ORDER);
-        let second = second_reads(&host("web0"), of, &execute(&first, &found.0));
+        let second = second_reads(&host("web0"), &of, &execute(&first, &found.0));
         assert_eq!(second.len(), 3 * limits.len(), "{limits:?}");
         assert!(first.iter().all(|read| reads.contains(read)), "{limits:?}");
         assert_eq!(second.iter().all(|read| reads.contains(read)), is_all, "{limits:?}: {reads:?}");
@@ -206,14 +206,14 @@ proptest! {
             let place = if by == 0 { own() } else { Place(own().0.wrapping_add_signed(offset.into())) };
             found.ticket(&format!("web{by}"), place);
         }
-        let of = (ORDER, &instruction().version);
+        let of = instruction();
         let first = execute(&first_reads(&host("web0"), ORDER), &found.0);
-        let second = second_reads(&host("web0"), of, &first);
+        let second = second_reads(&host("web0"), &of, &first);
         let mut part = execute(&second, &found.0);
         part.entries.extend(first.entries);
         prop_assert_eq!(found.view("web0").reads(), [first_reads(&host("web0"), ORDER), second].concat());
         prop_assert!(part.in_range(&Prefix::Queue(ORDER, web())).count() <= 5);
-        prop_assert_eq!(RolloutView::new(&host("web0"), of, &part, at(0)), found.view("web0"));
+        prop_assert_eq!(RolloutView::new(&host("web0"), &of, &part, at(0)), found.view("web0"));
     }
 
     /// Whatever changes, a host whose turn has come is told to read.

@@ -99,7 +99,7 @@ fn a_frozen_host_is_no_canary_unless_all_are_frozen() {
     let second = found.frozen(&first).with_record().canary();
     assert_ne!(second, first);
     // Its replacement is not the frozen one either.
-    let record = record_without(&host(&second), (ORDER, &found.record()), &found.0);
+    let record = record_without(&host(&second), ORDER, &found.record(), &found.0);
     assert!(!record.stages[0].hosts.contains(&host(&first)), "{record:?}");
     let mut all = three_hosts(CANARY);
     for name in ["web0", "web1", "web2"] {
@@ -322,13 +322,13 @@ fn what_happens_before_a_stage_opens() {
 #[test]
 fn an_excused_host_is_replaced_by_one_that_runs() {
     let (found, canary, _) = with_canary();
-    let record = record_without(&host(&canary), (ORDER, &found.record()), &found.0);
+    let record = record_without(&host(&canary), ORDER, &found.record(), &found.0);
     assert_eq!(record.stages[0].hosts.len(), 1);
     assert!(!record.stages[0].hosts.contains(&host(&canary)));
     // Nobody can take its place.
     let mut off = found;
     off.0.entries.retain(|key, _| !matches!(Key::parse(key), Ok(Key::Live(name)) if name.as_str() != canary));
-    let record = record_without(&host(&canary), (ORDER, &off.record()), &off.0);
+    let record = record_without(&host(&canary), ORDER, &off.record(), &off.0);
     assert!(record.stages[0].hosts.is_empty());
 }
 
@@ -337,7 +337,7 @@ fn a_host_that_was_excused_or_failed_is_not_chosen_again() {
     let (mut found, first, _) = with_canary();
     let excuse = |found: &mut Found| {
         let canary = found.canary();
-        let record = record_without(&host(&canary), (ORDER, &found.stored()), &found.0);
+        let record = record_without(&host(&canary), ORDER, &found.stored(), &found.0);
         found.excused(&canary).put(&Key::RolloutRecord(ORDER), &codec::write(&record), 71);
     };
     excuse(&mut found);
@@ -347,7 +347,7 @@ fn a_host_that_was_excused_or_failed_is_not_chosen_again() {
     let third = found.canary();
     assert_eq!(BTreeSet::from([first, second, third.clone()]).len(), 3);
     // Nobody is left.
-    let record = record_without(&host(&third), (ORDER, &found.stored()), &found.0);
+    let record = record_without(&host(&third), ORDER, &found.stored(), &found.0);
     assert!(record.stages[0].hosts.is_empty());
 }
 
@@ -355,7 +355,7 @@ fn a_host_that_was_excused_or_failed_is_not_chosen_again() {
 fn who_was_chosen_for_a_settled_stage_stays() {
     let (mut found, canary, _) = with_canary();
     found.opening(&Key::StageOpened(ORDER, 1), 70);
-    let record = record_without(&host(&canary), (ORDER, &found.stored()), &found.0);
+    let record = record_without(&host(&canary), ORDER, &found.stored(), &found.0);
     assert_eq!(record, found.stored());
 }
 
@@ -366,13 +366,13 @@ fn a_stage_that_loses_a_chosen_host_to_an_earlier_one_chooses_again() {
     found.with_record();
     let (first, chosen) = (found.canary(), found.stored().stages[1].hosts.clone());
     // A host that no stage chose is preferred.
-    let record = record_without(&host(&first), (ORDER, &found.stored()), &found.0);
+    let record = record_without(&host(&first), ORDER, &found.stored(), &found.0);
     assert_eq!(record.stages[1].hosts, chosen);
     assert!(record.stages[0].hosts.is_disjoint(&chosen));
     // If there is none, the later stage chooses another one, or has none.
     let spare = record.stages[0].hosts.first().unwrap().clone();
     found.0.entries.remove(&Key::Live(spare.clone()).to_string());
-    let record = record_without(&host(&first), (ORDER, &found.stored()), &found.0);
+    let record = record_without(&host(&first), ORDER, &found.stored(), &found.0);
     assert_eq!(record.stages[0].hosts, chosen);
     found.excused(&first).put(&Key::RolloutRecord(ORDER), &codec::write(&record), 71);
     let EndTask::Stage(transaction) = found.end_task() else { panic!("{}", found.task()) };

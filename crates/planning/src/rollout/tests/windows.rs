@@ -121,7 +121,7 @@ fn at_wall(time: &str) -> Now {
 /// What holds `web0`, and when it tries again, in seconds.
 fn outcome(found: &Found, need: Need, time: &str) -> (Result<(), String>, Option<u64>) {
     let now = at_wall(time);
-    let view = RolloutView::new(&host("web0"), (ORDER, &instruction().version), &found.0, now);
+    let view = RolloutView::new(&host("web0"), &instruction(), &found.0, now);
     let permit = view.permit(&FoundClaims::default(), need, now).map(drop);
     let tries_in = view.tries_at(now).map(|at| at.since(now.boot).as_secs());
     (permit.map_err(|obstacle| obstacle.detail()), tries_in)
@@ -148,9 +148,7 @@ fn a_policy_of_windows_alone_holds_hosts() {
 fn a_host_outside_its_windows_has_nothing_to_do_with_limits() {
     let mut found = of_web(1);
     found.policy(&format!("[[limit]]\nby = \"role\"\nmax = 1\n{WINDOW}"), 10).with_record().claim(0, "web9");
-    let view = |time: &str| {
-        RolloutView::new(&host("web0"), (ORDER, &instruction().version), &found.0, at_wall(time))
-    };
+    let view = |time: &str| RolloutView::new(&host("web0"), &instruction(), &found.0, at_wall(time));
     assert!(view("2026-11-24T12:00:00Z").holders().is_some());
     let outside = view("2026-11-24T07:00:00Z");
     assert!(outside.holders().is_none() && outside.is_far_back());
