@@ -46,7 +46,8 @@ impl About {
 /// The store's identity and its alarms are read concurrently with the question, so they take no extra time.
 pub(crate) async fn answer(
     settings: &Settings,
-    (session, deadline): (&Session, Deadline),
+    session: &Session,
+    deadline: Deadline,
     about: About,
     question: impl Future<Output = Result<Exit, Failure>>,
 ) -> Result<Exit, Failure> {

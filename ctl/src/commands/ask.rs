@@ -41,7 +41,7 @@ pub(super) fn ask(
             }
         };
         let store = Store::new(settings, session, Deadline::within(most));
-        seen_stores::answer(settings, (&store.session, store.deadline), about, question(&store, output)).await
+        seen_stores::answer(settings, &store.session, store.deadline, about, question(&store, output)).await
     });
     // A name lookup or a read of standard input may still be blocked; its result is no longer
     // needed.

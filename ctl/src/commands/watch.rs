@@ -70,7 +70,7 @@ pub(super) async fn repeat(
             Ok(answer.exit)
         };
         let exit =
-            seen_stores::answer(store.settings, (&again.session, again.deadline), About::Hosts, asking).await;
+            seen_stores::answer(store.settings, &again.session, again.deadline, About::Hosts, asking).await;
         let notes = held.take();
         let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
         let is_over = left.is_some_and(|left| left.is_zero());

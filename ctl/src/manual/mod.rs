@@ -127,9 +127,8 @@ fn command_page(definition: &Command) -> Page {
     text += &section("Options");
     let output = definition.get_arguments().filter(|option| !option.is_hide_set()).cloned();
     text += &output.chain(store_arguments()).map(|option| argument(&option)).collect::<String>();
-    text += &roff::text(
-        document::general("Options of every verb").rsplit_once("\n|").map(after_table).unwrap_or_default(),
-    );
+    let options = document::general("Options of every verb").rsplit_once("\n|");
+    text += &roff::text(options.map(|(_, last_row)| after_row(last_row)).unwrap_or_default());
     for heading in ["Names", "Environment", "Files"] {
         text += &section(heading);
         text += &roff::text(document::general(heading));
@@ -142,7 +141,7 @@ fn command_page(definition: &Command) -> Page {
 }
 
 /// Returns what stands behind the last row of a table.
-fn after_table((_, last_row): (&'static str, &'static str)) -> &'static str {
+fn after_row(last_row: &str) -> &str {
     last_row.split_once('\n').map(|(_, text)| text).unwrap_or_default()
 }
 

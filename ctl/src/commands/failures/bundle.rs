@@ -59,12 +59,12 @@ impl Verb for Bundle {
             )));
         }
         let about = object.unpack_into(&into)?;
-        show(&about, (&into, &object.bundle.link), output);
+        show(&about, &into, &object.bundle.link, output);
         Ok(Exit::Yes)
     }
 }
 
-fn show(about: &About, (into, link): (&Path, &BundleLink), output: &mut Output) {
+fn show(about: &About, into: &Path, link: &BundleLink, output: &mut Output) {
     let About { host, version, attempt, failed_at, cause, .. } = about;
     let answer = BundleAnswer {
         host,

@@ -227,7 +227,7 @@ impl Verb for Logs {
         let report = &failure.report;
         if self.whole || self.from.is_given() {
             let bundle = failure.required_bundle(store).await?;
-            return whole(&failure, bundle, (&self.from, store), output);
+            return whole(&failure, bundle, &self.from, store, output);
         }
         if report.log.is_empty()
             && failure.has_failed()
@@ -235,7 +235,7 @@ impl Verb for Logs {
             && let Some(bundle) = failure.bundle(store).await?
         {
             output::note(&no_log(host, report));
-            return whole(&failure, bundle, (&self.from, store), output);
+            return whole(&failure, bundle, &self.from, store, output);
         }
         let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
         // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
@@ -271,7 +271,8 @@ impl Verb for Logs {
 fn whole(
     failure: &ReportedFailure,
     bundle: UploadedBundle,
-    (from, store): (&FetchFrom, &Store<'_>),
+    from: &FetchFrom,
+    store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let object = from.find(bundle, store.settings)?;

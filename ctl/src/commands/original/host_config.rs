@@ -159,11 +159,18 @@ fn scope_of(text: &str, name: Option<&str>) -> Result<ConfigScope, Wrong> {
 
 /// Returns key and value from one argument, as the fourth generation writes them, or from two, as the fifth
 /// does.
-fn data_of(data: &[String]) -> Result<(&str, &str), Wrong> {
+/// A key and its new value.
+struct Data<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+fn data_of(data: &[String]) -> Result<Data<'_>, Wrong> {
     match data {
-        [key, value] => Ok((key, value)),
+        [key, value] => Ok(Data { key, value }),
         [both] => {
             let parts = both.split_once('=');
+            let parts = parts.map(|(key, value)| Data { key, value });
             parts.ok_or_else(|| Wrong::Printed("data should be of form key=value".into()))
         }
         _ => Err(Wrong::Printed("data should be of form key=value".into())),
@@ -182,17 +189,12 @@ struct Change {
 }
 
 impl Change {
-    fn new(
-        kind: &str,
-        scope: &str,
-        (key, value): (&str, &str),
-        options: &ChangeOptions,
-    ) -> Result<Self, Wrong> {
+    fn new(kind: &str, scope: &str, data: Data<'_>, options: &ChangeOptions) -> Result<Self, Wrong> {
         let kind = kind_of(kind)?;
         let scope = scope_of(scope, options.name.as_deref())?;
-        check_value(value).map_err(|why| Wrong::Failure(Failure::usage(anyhow!(why))))?;
-        let key = Key::HostConfig(kind, scope, name_of(key)?);
-        Ok(Self { key, value: value.to_owned(), action: options.action })
+        check_value(data.value).map_err(|why| Wrong::Failure(Failure::usage(anyhow!(why))))?;
+        let key = Key::HostConfig(kind, scope, name_of(data.key)?);
+        Ok(Self { key, value: data.value.to_owned(), action: options.action })
     }
 
     /// Commits the change, and prints the value as the original does, also of one that was deleted.
@@ -262,7 +264,7 @@ impl Verb for EnablePuppet {
         let Self { value, scope, change } = self;
         let key = ConfigName::enable_puppet();
         let kind = ConfigKind::State.as_str();
-        match Change::new(kind, &scope, (key.as_str(), &value), &change) {
+        match Change::new(kind, &scope, Data { key: key.as_str(), value: &value }, &change) {
             Ok(change) => change.commit("enable_puppet", store, output).await,
             Err(wrong) => wrong.answer(output),
         }

@@ -253,7 +253,7 @@ impl Verb for UpdateOwnStatus {
         let writer = Writer::new(hostname, store)?;
         let state = state_of(&kind, code);
         let known = writer.known().await?;
-        until_written(async || write_status((&writer, known), &kind, state, code).await).await?;
+        until_written(async || write_status(&writer, known, &kind, state, code).await).await?;
         if known.is_new {
             writer.warn_of_new_host();
         }
@@ -269,7 +269,8 @@ impl Verb for UpdateOwnStatus {
 }
 
 async fn write_status(
-    (writer, known): (&Writer<'_>, KnownHost),
+    writer: &Writer<'_>,
+    known: KnownHost,
     kind: &StatusType,
     state: StatusState,
     code: i64,
@@ -357,7 +358,7 @@ impl Verb for UpdateOwnInfo {
             }
         };
         let known = writer.known().await?;
-        until_written(async || write_listing((&writer, known), &running).await).await?;
+        until_written(async || write_listing(&writer, known, &running).await).await?;
         if known.is_new {
             writer.warn_of_new_host();
         }
@@ -366,10 +367,7 @@ impl Verb for UpdateOwnInfo {
     }
 }
 
-async fn write_listing(
-    (writer, known): (&Writer<'_>, KnownHost),
-    running: &Version,
-) -> Result<bool, Failure> {
+async fn write_listing(writer: &Writer<'_>, known: KnownHost, running: &Version) -> Result<bool, Failure> {
     let Store { session, deadline, .. } = writer.store;
     let host = &writer.host;
     let announced = Key::Announced(host.clone());

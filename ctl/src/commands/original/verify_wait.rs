@@ -93,7 +93,7 @@ pub(super) async fn wait_for<'a>(
         Seen { held: None, causes: Vec::new(), stuck: BTreeSet::new(), looks_at, look_failed: None };
     let progress = ProgressLine;
     let end = tokio::select! {
-        end = ask_again(question, store, (limit, anyway), &mut seen, &progress) => end,
+        end = ask_again(question, store, limit, anyway, &mut seen, &progress) => end,
         signal = tokio::signal::ctrl_c() => signal.context("signals").map(|()| WaitEnd::Interrupt)
             .map_err(Failure::from),
     };
@@ -118,7 +118,8 @@ pub(super) async fn wait_for<'a>(
 async fn ask_again<'a>(
     question: &Verification<'a>,
     store: &Store<'_>,
-    (limit, anyway): (Duration, bool),
+    limit: Duration,
+    anyway: bool,
     seen: &mut Seen<'a>,
     progress: &ProgressLine,
 ) -> Result<WaitEnd, Failure> {

@@ -117,7 +117,7 @@ impl Verb for Freeze {
         if !self.force {
             refuse_unknown(&scope, store).await?;
         }
-        add("freeze", &scope, (seconds, self.reason), store, output).await
+        add("freeze", &scope, seconds, self.reason, store, output).await
     }
 }
 
@@ -176,7 +176,8 @@ async fn refuse_unknown(scope: &FreezeScope, store: &Store<'_>) -> Result<(), Fa
 pub(crate) async fn add(
     verb: &'static str,
     scope: &FreezeScope,
-    (seconds, reason): (Option<i64>, String),
+    seconds: Option<i64>,
+    reason: String,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {

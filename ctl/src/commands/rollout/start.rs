@@ -62,7 +62,7 @@ impl Verb for Pause {
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let found = freezes::read(&FreezeScope::Pause, store).await?;
         let Some(pause) = FrozenBy::all(&found).next() else {
-            return freezes::add("rollout pause", &FreezeScope::Pause, (None, self.reason), store, output)
+            return freezes::add("rollout pause", &FreezeScope::Pause, None, self.reason, store, output)
                 .await;
         };
         output::note(&format!("nothing was written: {pause}"));

@@ -77,7 +77,7 @@ impl Verb for SetMaintenance {
 
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let Self { switch, target } = self;
-        set(&target, (MaintenanceMode::Maintenance, switch == "on"), store, output).await
+        set(&target, MaintenanceMode::Maintenance, switch == "on", store, output).await
     }
 }
 
@@ -96,7 +96,7 @@ impl Verb for Drain {
 
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         let Self { target, off } = self;
-        set(&target, (MaintenanceMode::Draining, !off), store, output).await
+        set(&target, MaintenanceMode::Draining, !off, store, output).await
     }
 }
 
@@ -118,7 +118,8 @@ const TRIES: usize = 3;
 /// Takes a host, or a service on it, out of use, or puts it back into use.
 async fn set(
     options: &TargetOptions,
-    (how, on): (MaintenanceMode, bool),
+    how: MaintenanceMode,
+    on: bool,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -149,8 +150,7 @@ async fn set(
         store.prepare_act();
         let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
         let catalog = view_of(&found);
-        let Target { host, service, warning } =
-            Target::find(options, verb, own.as_ref(), (&catalog, &found))?;
+        let Target { host, service, warning } = Target::find(options, verb, own.as_ref(), &catalog, &found)?;
         let key = Key::Maintenance(host.clone());
         let mut marks = match found.read(keys::Maintenance(host.clone())) {
             Some(Err(error)) => return Err(Failure::cannot_tell(format!("{key}: {error}"))),
@@ -175,7 +175,7 @@ async fn set(
             found.revision_of(&key)
         };
         warning.iter().for_each(|warning| output::warn(warning));
-        say(request, (&host, service.as_ref()), changed, &left);
+        say(request, &host, service.as_ref(), changed, &left);
         if found.get(&Key::Live(host.clone())).is_none() {
             output::warn(&format!("no agent runs on {host}; this takes effect when its agent starts"));
         }
@@ -222,7 +222,8 @@ impl Target {
         options: &TargetOptions,
         verb: &str,
         own: Option<&HostName>,
-        (catalog, found): (&View, &KeySnapshot),
+        catalog: &View,
+        found: &KeySnapshot,
     ) -> Result<Self, Failure> {
         let has = |host: &HostName, service: &ServiceName| {
             catalog.service(service).is_some_and(|found| found.instances().contains_key(host))
@@ -302,7 +303,8 @@ fn compared(left: &[Remaining], host: &HostName) -> Result<Vec<(ServiceName, Hos
 /// Says what was done, and what is left of the services.
 fn say(
     MaintenanceRequest { how, on, .. }: MaintenanceRequest<'_>,
-    (host, service): (&HostName, Option<&ServiceName>),
+    host: &HostName,
+    service: Option<&ServiceName>,
     changed: bool,
     left: &[Remaining],
 ) {

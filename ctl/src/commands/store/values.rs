@@ -217,7 +217,7 @@ impl Verb for Set {
         let name = name_of(&self.name)?;
         let value = if self.value == "-" { standard_input()? } else { self.value.into_bytes() };
         let text = config_value(&value).map_err(|why| Failure::usage(anyhow!("the value: {why}")))?;
-        change((&name, Some(text)), &self.guard, store, output).await
+        change(&name, Some(text), &self.guard, store, output).await
     }
 }
 
@@ -232,7 +232,7 @@ impl Verb for Remove {
     };
 
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-        change((&name_of(&self.name)?, None), &self.guard, store, output).await
+        change(&name_of(&self.name)?, None, &self.guard, store, output).await
     }
 }
 
@@ -241,7 +241,8 @@ const TRIES: u32 = 5;
 
 /// Writes a value, or deletes it.
 async fn change(
-    (name, value): (&ConfigName, Option<&str>),
+    name: &ConfigName,
+    value: Option<&str>,
     guard: &Guard,
     store: &Store<'_>,
     output: &mut Output,
@@ -261,7 +262,7 @@ async fn change(
         }
         if is_so {
             output::note(&format!("{name} already has this value; nothing was written"));
-            answer(name, (found.revision_of(&key), false), &found, output);
+            answer(name, found.revision_of(&key), false, &found, output);
             return Ok(Exit::Yes);
         }
         let act = store.act(verb, None).await?;
@@ -269,7 +270,7 @@ async fn change(
             store.session.commit_act(&write_value(&key, value, &found, &act), &act, store.deadline).await?;
         if committed.applied {
             output::note(&format!("the value {name} {done}, at revision {}", committed.revision));
-            answer(name, (committed.revision, true), &found, output);
+            answer(name, committed.revision, true, &found, output);
             return Ok(Exit::Yes);
         }
     }
@@ -289,7 +290,7 @@ fn check_guard(name: &ConfigName, guard: &Guard, revision: i64) -> Result<(), Fa
     Err(Failure::refused(format!("{what}; nothing was changed")))
 }
 
-fn answer(name: &ConfigName, (changed_at, changed): (i64, bool), found: &KeySnapshot, output: &mut Output) {
+fn answer(name: &ConfigName, changed_at: i64, changed: bool, found: &KeySnapshot, output: &mut Output) {
     let answer = ChangedValue {
         name,
         changed_at_revision: changed_at,
