@@ -14,7 +14,7 @@ use planning::calendar::rfc3339;
 use schema::names::HostName;
 use schema::time::EpochSeconds;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ureq::http::Request;
 
@@ -73,7 +73,9 @@ impl Alertmanager {
     /// Returns an error if the file of the password cannot be used.
     pub(super) fn new(url: &str, user: Option<(String, PathBuf)>, client: HttpClient) -> Result<Self> {
         let url = format!("{}/api/v2/alerts", url.trim_end_matches('/'));
-        user.as_ref().map(authorization).transpose()?;
+        if let Some((user, password_file)) = &user {
+            authorization(user, password_file)?;
+        }
         Ok(Self { url, user, client })
     }
 
@@ -92,8 +94,8 @@ impl Alertmanager {
                 let request = move || {
                     let mut request = Request::post(url).header("content-type", "application/json");
                     // The file is read each time, so that the password can be changed.
-                    if let Some(user) = &user {
-                        request = request.header("authorization", authorization(user)?);
+                    if let Some((user, password_file)) = &user {
+                        request = request.header("authorization", authorization(user, password_file)?);
                     }
                     Ok(request.body(body)?)
                 };
@@ -121,7 +123,7 @@ impl Alertmanager {
 }
 
 /// Returns the header of a user with the password in the file (RFC 7617).
-fn authorization((user, password_file): &(String, PathBuf)) -> Result<String> {
+fn authorization(user: &str, password_file: &Path) -> Result<String> {
     let password = secret_file::read("the password of an Alertmanager", password_file)?;
     Ok(format!("Basic {}", STANDARD.encode(format!("{user}:{}", password.trim_end_matches(['\r', '\n'])))))
 }
@@ -131,13 +133,13 @@ fn alerts<'a>(state: &'a OpenAndWaiting, resolved: &'a [Message], now: EpochSeco
     let expires = EpochSeconds(now.0.saturating_add(EXPIRES_SECONDS));
     let open = state.open.iter().map(|open| {
         let count = open.incident.hosts.len();
-        alert(&open.incident, count, &state.lineage, (open.since, expires))
+        alert(&open.incident, count, &state.lineage, open.since, expires)
     });
     let is_over = |message: &&Message| {
         message.notice == NoticeKind::Resolved && !state.open_ids.contains(&message.incident.incident_id)
     };
     let resolved = resolved.iter().chain(&state.waiting).filter(is_over).map(|message| {
-        alert(&message.incident, message.host_count, &message.lineage, (message.since, message.at))
+        alert(&message.incident, message.host_count, &message.lineage, message.since, message.at)
     });
     open.chain(resolved).collect()
 }
@@ -146,7 +148,8 @@ fn alert<'a>(
     incident: &'a Incident,
     host_count: usize,
     lineage: &'a str,
-    (since, end): (EpochSeconds, EpochSeconds),
+    since: EpochSeconds,
+    end: EpochSeconds,
 ) -> Alert<'a> {
     let Incident { incident_id, kind, severity, summary, hint, hosts, rollout_id } = incident;
     let time = |at| rfc3339(at).unwrap_or_default();

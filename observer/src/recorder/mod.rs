@@ -156,7 +156,7 @@ impl Recorder {
                 open.writer.mark(snapshot.revision, between.by)?;
                 self.close()?;
                 let found = FoundBranch { branch, continues: true, restored: false, has_earlier: true };
-                self.create(&found, (between, None), &snapshot)?;
+                self.create(&found, between, None, &snapshot)?;
             }
             // It could not be written; everything will come.
             (_, None) => {}
@@ -177,7 +177,7 @@ impl Recorder {
         let failure = self.failing_because.as_ref().map(|why| format!("it could not be written: {why}"));
         let gap = failure.or(gap).filter(|_| !found.continues);
         let revision = snapshot.revision;
-        self.create(&found, (between, gap.clone()), &snapshot)?;
+        self.create(&found, between, gap.clone(), &snapshot)?;
         self.failing_because = None;
         match &gap {
             Some(why) => {
@@ -214,7 +214,8 @@ impl Recorder {
     fn create(
         &mut self,
         FoundBranch { branch, continues, restored, .. }: &FoundBranch,
-        (between, gap): (Between, Option<String>),
+        between: Between,
+        gap: Option<String>,
         snapshot: &KeySnapshot,
     ) -> io::Result<()> {
         let between = Between { by: between.by.max(self.latest), ..between };

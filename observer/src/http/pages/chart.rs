@@ -36,7 +36,8 @@ impl Chart {
 
     /// Returns the drawing; `None` before the first proof.
     pub(super) fn new(
-        (order, began): (InstructionOrder, EpochSeconds),
+        order: InstructionOrder,
+        began: EpochSeconds,
         hosts: usize,
         found: &KeySnapshot,
         now: EpochSeconds,

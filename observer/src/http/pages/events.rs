@@ -28,14 +28,15 @@ impl EventsPage {
         let filter = [("since", since.as_str()), ("host", host.as_str())];
         let json =
             with_parameters("/v1/events", filter.iter().copied().filter(|(_, value)| !value.is_empty()));
-        let table = table(("events", "Events"), view.events.iter().rev(), seen.has_past).json(json);
+        let table = table("events", "Events", view.events.iter().rev(), seen.has_past).json(json);
         Self { table: table.or_say("No event fits."), not_recorded: view.not_recorded, since, host }
     }
 }
 
 /// Returns a table of events. If moments of the past can be shown, each leads to the fleet just after it.
 pub(super) fn table<'a>(
-    title: (&'static str, &str),
+    id: &'static str,
+    title: &str,
     events: impl Iterator<Item = &'a PastEvent>,
     has_past: bool,
 ) -> Table {
@@ -51,12 +52,12 @@ pub(super) fn table<'a>(
         ]
     };
     if !has_past {
-        return Table::new(title, &["At", "By", "Verb", "What", "Reason"], events.map(row));
+        return Table::new(id, title, &["At", "By", "Verb", "What", "Reason"], events.map(row));
     }
     let with_moment = |event: &PastEvent| {
         let [at, by, verb, what, reason] = row(event);
         let to = with_parameters("/", [("at", event.revision.to_string().as_str())]);
         [at, by, verb, what, reason, Cell::Link { text: "see then".into(), to }]
     };
-    Table::new(title, &["At", "By", "Verb", "What", "Reason", "Fleet"], events.map(with_moment))
+    Table::new(id, title, &["At", "By", "Verb", "What", "Reason", "Fleet"], events.map(with_moment))
 }

@@ -78,7 +78,7 @@ pub(super) fn page(
     content: Result<(Bytes, Moment), ErrorResponse>,
 ) -> Response {
     match content {
-        Ok(content) => framed(shared, view, StatusCode::OK, content),
+        Ok((content, moment)) => framed(shared, view, StatusCode::OK, content, moment),
         Err(refusal) => message(shared, view, &refusal, &[]),
     }
 }
@@ -95,14 +95,15 @@ pub(super) fn message(
         ErrorResponse::Busy(text) => (StatusCode::SERVICE_UNAVAILABLE, "Busy", *text),
     };
     let message = Message { title, text, choices }.render().unwrap_or_default();
-    framed(shared, view, code, (Bytes::from(message), shared.fleet.moment()))
+    framed(shared, view, code, Bytes::from(message), shared.fleet.moment())
 }
 
 fn framed(
     shared: &Shared,
     View { path: current, title, query }: View<'_>,
     code: StatusCode,
-    (content, moment): (Bytes, Moment),
+    content: Bytes,
+    moment: Moment,
 ) -> Response {
     let has_counts = current == "/" && code == StatusCode::OK;
     let lineage = shared.fleet.lineage().map(|lineage| lineage.to_string());

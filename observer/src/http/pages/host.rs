@@ -94,12 +94,14 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
     let events = fleet::events_view(seen, &events, HostChanges::default()).events;
     let tables = [
         Table::new(
-            ("next", "What it does next"),
+            "next",
+            "What it does next",
             &["Action", "Reason"],
             view.next.iter().map(|planned| [Cell::text(&planned.action), Cell::text(&planned.reason)]),
         ),
         Table::new(
-            ("held-by", "Hosts that keep it waiting"),
+            "held-by",
+            "Hosts that keep it waiting",
             &["Host", "Limit"],
             view.rollout.held_by.iter().map(|held| {
                 let [_, _, host, ..] = held.row();
@@ -107,7 +109,8 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
             }),
         ),
         Table::new(
-            ("results", "Results"),
+            "results",
+            "Results",
             &["Type", "State", "Version", "At", "Reason"],
             view.results.iter().map(|result| {
                 [
@@ -120,28 +123,32 @@ fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
             }),
         ),
         Table::new(
-            ("services", "Services"),
+            "services",
+            "Services",
             &["Service", "Health"],
             instances.into_iter().map(|(name, health)| [Cell::service(name), Cell::text(health)]),
         ),
         Table::new(
-            ("unpublished", "Services that are not published"),
+            "unpublished",
+            "Services that are not published",
             &["Service", "Reason"],
             view.unpublished
                 .iter()
                 .map(|found| [Cell::text(found.service.as_str()), Cell::text(&found.reason)]),
         ),
         Table::new(
-            ("problems", "Problems"),
+            "problems",
+            "Problems",
             &["Problem", "Reason"],
             view.problems.iter().map(|found| [Cell::text(found.kind.to_string()), Cell::text(&found.reason)]),
         ),
         Table::new(
-            ("out-of-use", "Out of use"),
+            "out-of-use",
+            "Out of use",
             &["Host", "Service", "How", "Since", "Reason"],
             view.maintenance.iter().map(super::now::maintenance_row),
         ),
-        super::events::table(("events", "Events"), events.iter().rev(), seen.has_past)
+        super::events::table("events", "Events", events.iter().rev(), seen.has_past)
             .json(super::table::with_parameters("/v1/events", [("host", host.as_str())])),
     ];
     tables.into_iter().filter(|table| !table.is_left_out()).collect()

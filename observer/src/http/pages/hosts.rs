@@ -29,7 +29,8 @@ impl HostsPage {
     pub(super) fn new(
         seen: &Seen<'_>,
         HostsParameters { filter, order, all }: &HostsParameters,
-        (parameters, cause): (&Parameters, Option<&str>),
+        parameters: &Parameters,
+        cause: Option<&str>,
     ) -> Self {
         let mut view = HostsView::new(seen.fleet(), *all, seen.revision());
         view.keep(filter);
@@ -62,7 +63,7 @@ impl HostsPage {
                 .cloned()
                 .collect(),
             verdicts: ORDER,
-            table: table(("hosts", "Hosts"), &view.hosts)
+            table: table("hosts", "Hosts", &view.hosts)
                 .json(super::table::with_parameters("/v1/hosts", pairs))
                 .or_say("No host fits."),
         }
@@ -82,7 +83,7 @@ fn is_of_cause(host: &ListedHost, cause: &str) -> bool {
 }
 
 /// Returns a table of hosts.
-pub(super) fn table(title: (&'static str, &str), hosts: &[ListedHost]) -> Table {
+pub(super) fn table(id: &'static str, title: &str, hosts: &[ListedHost]) -> Table {
     let row = |host: &ListedHost| {
         let versions: Vec<&str> = host.listed_under.iter().map(|version| version.as_str()).collect();
         let role = host.role.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -95,5 +96,10 @@ pub(super) fn table(title: (&'static str, &str), hosts: &[ListedHost]) -> Table 
             Cell::time(host.reported_at.as_deref()),
         ]
     };
-    Table::new(title, &["Host", "Verdict", "Role", "Version", "Reason", "Reported"], hosts.iter().map(row))
+    Table::new(
+        id,
+        title,
+        &["Host", "Verdict", "Role", "Version", "Reason", "Reported"],
+        hosts.iter().map(row),
+    )
 }

@@ -62,7 +62,8 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<Shared>); 11] {
 async fn show<P: Send + 'static, T: Template>(
     shared: &Shared,
     view: View<'_>,
-    (question, parameters): (String, Result<P, ErrorResponse>),
+    question: String,
+    parameters: Result<P, ErrorResponse>,
     content: impl FnOnce(&Seen<'_>, P) -> Result<T, String> + Send + 'static,
 ) -> Response {
     let content = match parameters {
@@ -90,8 +91,8 @@ async fn now_page(shared: Shared, Query(parameters): Query<Parameters>) -> Respo
     // Incidents open and close without the store.
     let open: Vec<_> = incidents.iter().map(|found| (&found.incident.incident_id, found.flapping)).collect();
     let question = format!("now {parameters:?} {open:?} {alarms:?} {doubt:?}");
-    show(&shared, View::new("/", "Now"), (question, wanted), move |seen, wanted| {
-        Ok(NowPage::new(seen, (alarms, doubt, &incidents), &wanted))
+    show(&shared, View::new("/", "Now"), question, wanted, move |seen, wanted| {
+        Ok(NowPage::new(seen, alarms, doubt, &incidents, &wanted))
     })
     .await
 }
@@ -99,20 +100,20 @@ async fn now_page(shared: Shared, Query(parameters): Query<Parameters>) -> Respo
 async fn rollouts_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let none = read_none(&parameters);
     let view = View::new("/rollouts", "Rollouts");
-    show(&shared, view, ("rollouts".into(), none), |seen, ()| Ok(RolloutsPage::new(seen))).await
+    show(&shared, view, "rollouts".into(), none, |seen, ()| Ok(RolloutsPage::new(seen))).await
 }
 
 async fn services_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
     let none = read_none(&parameters);
     let view = View::new("/services", "Services");
-    show(&shared, view, ("services".into(), none), |seen, ()| Ok(ServicesPage::new(seen))).await
+    show(&shared, view, "services".into(), none, |seen, ()| Ok(ServicesPage::new(seen))).await
 }
 
 async fn service_page(shared: Shared, Path(name): Path<String>) -> Response {
     let service = ServiceName::new(name.as_str()).map_err(refused);
     let question = format!("service {name}");
     let content = |seen: &Seen<'_>, service| ServicePage::new(seen, &service);
-    show(&shared, View::new("/services", &name), (question, service), content).await
+    show(&shared, View::new("/services", &name), question, service, content).await
 }
 
 async fn events_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
@@ -123,7 +124,7 @@ async fn events_page(shared: Shared, Query(parameters): Query<Parameters>) -> Re
         Err(refusal) => Err(refusal),
     };
     let content = |seen: &Seen<'_>, (wanted, changes)| Ok(EventsPage::new(seen, &wanted, changes));
-    show(&shared, View::new("/events", "Events"), (question, wanted), content).await
+    show(&shared, View::new("/events", "Events"), question, wanted, content).await
 }
 
 async fn hosts_page(shared: Shared, Query(parameters): Query<Parameters>) -> Response {
@@ -133,16 +134,16 @@ async fn hosts_page(shared: Shared, Query(parameters): Query<Parameters>) -> Res
     let question = format!("hosts {parameters:?} {causes:?}");
     let content = move |seen: &Seen<'_>, wanted| {
         let cause = causes.last().map(|(_, cause)| cause.as_str());
-        Ok(HostsPage::new(seen, &wanted, (&parameters, cause)))
+        Ok(HostsPage::new(seen, &wanted, &parameters, cause))
     };
-    show(&shared, View::new("", "Hosts"), (question, wanted), content).await
+    show(&shared, View::new("", "Hosts"), question, wanted, content).await
 }
 
 async fn host_page(shared: Shared, Path(name): Path<String>) -> Response {
     let host = HostName::folded(&name).map_err(refused);
     let question = format!("host {name}");
     let content = |seen: &Seen<'_>, host| HostPage::new(seen, &host);
-    show(&shared, View::new("", &name), (question, host), content).await
+    show(&shared, View::new("", &name), question, host, content).await
 }
 
 /// Leads to the host or service with the name that was searched, or shows those that have it in their name.
@@ -157,8 +158,7 @@ async fn search_page(shared: Shared, Query(parameters): Query<Parameters>) -> Re
         return Redirect::to(&(to + &at.unwrap_or_default())).into_response();
     }
     let view = View { path: "", title: "Search", query: &query };
-    show(&shared, view, (format!("search {query}"), text), |seen, text| Ok(SearchPage::new(seen, &text)))
-        .await
+    show(&shared, view, format!("search {query}"), text, |seen, text| Ok(SearchPage::new(seen, &text))).await
 }
 
 /// Leaves out the fields of a form that nobody filled in.

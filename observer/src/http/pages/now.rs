@@ -68,7 +68,9 @@ impl NowPage {
     /// Returns the page. `alarms` are those of the store, and `doubt` says why it may not say the present.
     pub(super) fn new(
         seen: &Seen<'_>,
-        (alarms, doubt, incidents): (Option<Vec<String>>, Option<String>, &[OpenIncident]),
+        alarms: Option<Vec<String>>,
+        doubt: Option<String>,
+        incidents: &[OpenIncident],
         Grouping { by, fill }: &Grouping,
     ) -> Self {
         let (fleet, revision) = (seen.fleet(), seen.revision());
@@ -99,7 +101,7 @@ impl NowPage {
             notes,
             rollout,
             tables: tables(&status, fleet, incidents, &FailuresView::of(fleet, revision)),
-            acts: super::events::table(("acts", "Last events"), last.iter().rev(), seen.has_past)
+            acts: super::events::table("acts", "Last events", last.iter().rev(), seen.has_past)
                 .or_say("The store has no events."),
             by: by.name().to_owned(),
             ways: ways(&hosts, *fill),
@@ -223,23 +225,26 @@ fn tables(
         ]
     };
     let tables = [
-        Table::new(("causes", "Failed, lost, blocked, frozen and held"), CAUSE, held.iter().map(cause))
+        Table::new("causes", "Failed, lost, blocked, frozen and held", CAUSE, held.iter().map(cause))
             .json("/v1/status")
             .or_say("No host is failed, lost, blocked, frozen or held by a halt."),
         Table::new(
-            ("incidents", "Open incidents"),
+            "incidents",
+            "Open incidents",
             &["Severity", "Summary", "Hosts", "Since", "Command"],
             incidents.iter().map(incident),
         )
         .json("/v1/incidents"),
         Table::new(
-            ("failures", "Failures by cause"),
+            "failures",
+            "Failures by cause",
             &["Hosts", "Check", "Names", "Cause"],
             failures.groups.iter().flat_map(|groups| groups.iter()).map(group),
         )
         .json("/v1/failures"),
         Table::new(
-            ("down", "Services that do not work"),
+            "down",
+            "Services that do not work",
             &["Check", "Host", "Output"],
             status
                 .down
@@ -247,7 +252,8 @@ fn tables(
                 .map(|down| [Cell::text(&down.check), Cell::host(&down.host), Cell::text(down.output())]),
         ),
         Table::new(
-            ("silent", "Services that went silent"),
+            "silent",
+            "Services that went silent",
             &["Service", "Instances"],
             status.silent.iter().map(|found| {
                 let of = format!("{} of {}", found.silent_count, found.instance_count);
@@ -255,7 +261,8 @@ fn tables(
             }),
         ),
         Table::new(
-            ("unpublished", "Services that are not published"),
+            "unpublished",
+            "Services that are not published",
             &["Service", "Host", "Reason"],
             status.unpublished.iter().map(|found| {
                 let service = &found.service;
@@ -263,7 +270,8 @@ fn tables(
             }),
         ),
         Table::new(
-            ("problems", "Problems of hosts"),
+            "problems",
+            "Problems of hosts",
             &["Host", "Problem", "Reason"],
             status.problems.iter().map(|found| {
                 let problem = &found.problem;
@@ -271,7 +279,8 @@ fn tables(
             }),
         ),
         Table::new(
-            ("unaccounted", "Unaccounted hosts"),
+            "unaccounted",
+            "Unaccounted hosts",
             &["Host", "How"],
             status
                 .unaccounted
@@ -280,7 +289,8 @@ fn tables(
         )
         .json("/v1/unaccounted"),
         Table::new(
-            ("unconfirmed", "Listings that no host confirms"),
+            "unconfirmed",
+            "Listings that no host confirms",
             &["Host", "Version"],
             status
                 .unconfirmed
@@ -288,9 +298,10 @@ fn tables(
                 .map(|found| [Cell::host(&found.host), Cell::text(found.version.as_str())]),
         )
         .json("/v1/status"),
-        Table::new(("ways", "On their way"), CAUSE, on_their_way.iter().map(cause)).json("/v1/status"),
+        Table::new("ways", "On their way", CAUSE, on_their_way.iter().map(cause)).json("/v1/status"),
         Table::new(
-            ("out-of-use", "Out of use"),
+            "out-of-use",
+            "Out of use",
             &["Host", "Service", "How", "Since", "Reason"],
             status.maintenance.iter().map(maintenance_row),
         ),
@@ -331,7 +342,7 @@ fn unsettled(mut hosts: Vec<HostVerdictView>) -> Table {
         ]
     };
     let header = &["Host", "Verdict", "Reason", "Reported"];
-    Table::new(("unsettled", "Hosts that are not ok"), header, hosts.iter().map(row)).json("/v1/status")
+    Table::new("unsettled", "Hosts that are not ok", header, hosts.iter().map(row)).json("/v1/status")
 }
 
 #[cfg(test)]

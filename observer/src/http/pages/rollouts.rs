@@ -63,7 +63,7 @@ impl RolloutsPage {
             ]
         };
         let header = &["Version", "At", "By", "Failed", "Outcome", "Reason"];
-        let history = Table::new(("history", "All rollouts"), header, history.rollouts.iter().map(row));
+        let history = Table::new("history", "All rollouts", header, history.rollouts.iter().map(row));
         Self { present: present.map(|present| Present::new(&present, seen)), history }
     }
 }
@@ -88,7 +88,7 @@ impl Present {
             limits: status.numbers().unwrap_or_default(),
             outlook: status.outlook.to_string(),
             waits_for: Cell::hosts(&status.waits_for, None),
-            chart: Chart::new((order, status.at), hosts, found, now),
+            chart: Chart::new(order, status.at, hosts, found, now),
             commands,
             tables: tables(&status, seen),
             status,
@@ -135,19 +135,22 @@ fn tables(status: &RolloutStatus, seen: &Seen<'_>) -> Vec<Table> {
     };
     let tables = [
         Table::new(
-            ("stages", "Stages"),
+            "stages",
+            "Stages",
             &["Stage", "State", "Hosts", "Proven", "Running", "Failed", "Waiting", "Off", "Excused"],
             status.stages.iter().map(stage),
         )
         .json("/v1/rollout"),
         Table::new(
-            ("failed", "Failed in this rollout"),
+            "failed",
+            "Failed in this rollout",
             &["Host", "At", "Reason", "Cause"],
             status.failed.iter().map(failed),
         )
         .json("/v1/rollout"),
         Table::new(
-            ("holders", "Hosts that hold claims"),
+            "holders",
+            "Hosts that hold claims",
             &["Host", "Claim", "For", "Agent", "Since"],
             ClaimView::all(seen.found()).collect::<Vec<_>>().iter().map(claim),
         ),

@@ -33,8 +33,8 @@ impl SearchPage {
         let services = seen.catalog().services().keys().filter(|name| fits(name.as_str()));
         let services = services.map(|name| [Cell::service(name)]);
         Self {
-            hosts: super::hosts::table(("hosts", "Hosts"), &hosts).or_say("No host has this in its name."),
-            services: Table::new(("services", "Services"), &["Service"], services)
+            hosts: super::hosts::table("hosts", "Hosts", &hosts).or_say("No host has this in its name."),
+            services: Table::new("services", "Services", &["Service"], services)
                 .or_say("No service has this in its name."),
             text: text.to_owned(),
         }

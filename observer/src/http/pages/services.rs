@@ -48,7 +48,8 @@ impl ServicesPage {
             ]
         };
         let table = Table::new(
-            ("services", "All services"),
+            "services",
+            "All services",
             &["Service", "Functional", "Addressable", "Tags"],
             view.services.iter().map(row),
         );
@@ -118,13 +119,15 @@ impl ServicePage {
             functional_count: functional,
             instance_count: view.instances.len(),
             instances: Table::new(
-                ("instances", "Instances"),
+                "instances",
+                "Instances",
                 &["Host", "Health", "Addresses", "Port", "Tags", "Metadata"],
                 view.instances.iter().map(instance),
             )
             .json(format!("/v1/services/{service}?checks=true")),
             checks: Table::new(
-                ("checks", "Checks that do not pass"),
+                "checks",
+                "Checks that do not pass",
                 &["Host", "Check", "Status", "Output"],
                 view.checks.iter().flatten().map(check),
             )

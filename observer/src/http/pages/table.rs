@@ -34,7 +34,8 @@ pub(super) struct Table {
 impl Table {
     /// Returns a table with these rows, or as many of them as a page shows.
     pub(super) fn new<const COLUMNS: usize>(
-        (id, title): (&'static str, &str),
+        id: &'static str,
+        title: &str,
         header: &'static [&'static str; COLUMNS],
         rows: impl IntoIterator<Item = [Cell; COLUMNS]>,
     ) -> Self {
