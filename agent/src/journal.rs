@@ -94,7 +94,8 @@ enum Parsed {
 /// Returns the system's error if the state directory cannot be used.
 pub(crate) fn load(
     directory: &Directory,
-    (host, former): (&HostName, Option<&HostName>),
+    host: &HostName,
+    former: Option<&HostName>,
     machine_id: &str,
 ) -> io::Result<LoadedJournal> {
     let (bytes, parsed) = match directory.read(FILE, MAX_BYTES) {
@@ -198,7 +199,7 @@ mod tests {
         let directory = Directory::open_or_create(temporary.path()).unwrap();
         directory.replace(FILE, content, 0o600).unwrap();
         let (host, former) = (HostName::new("h1").unwrap(), HostName::new("H1").unwrap());
-        let found = load(&directory, (&host, Some(&former)), "machine").unwrap();
+        let found = load(&directory, &host, Some(&former), "machine").unwrap();
         (temporary, found)
     }
 

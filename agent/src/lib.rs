@@ -213,7 +213,7 @@ fn load_state(
         let installed = HostState::installed_by_file(file, is_disturbed);
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
-    match journal::load(directory, (host, identity.former.as_ref()), machine)? {
+    match journal::load(directory, host, identity.former.as_ref(), machine)? {
         journal::LoadedJournal::State(mut state) => {
             if state.boot_id != identity.boot_id {
                 tracing::info!("the machine was restarted since the journal was written");

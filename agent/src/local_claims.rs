@@ -6,7 +6,7 @@ use crate::catalog::Fencing;
 use crate::clock;
 use crate::command_locks::CommandLocks;
 use crate::handles::Handles;
-use crate::rollout::{HOLDERS_INTERVAL, look_after};
+use crate::rollout::{HOLDERS_INTERVAL, JudgedStore, look_after};
 use etcd_session::{Deadline, PresenceState, Session, StoreError};
 use planning::rollout::{
     ClaimAnswer, ClaimRequest, Holders, RolloutView, limit_reads, rollout_reads, store_reads, view_for_claims,
@@ -110,7 +110,7 @@ impl LocalClaims {
         let Parts { session, host, instance, waits, .. } = &*self.parts;
         let mut waits = waits.lock().await;
         for _ in 0..TRIES {
-            let (history, fence) = self.fence()?;
+            let judged @ JudgedStore { history, fence } = self.judged()?;
             let found = self.read(history).await?;
             let now = clock::now();
             let view = view_for_claims(host, &found, waits.view.as_ref(), now.boot);
@@ -130,7 +130,7 @@ impl LocalClaims {
                 }
                 ClaimAnswer::Waits(obstacle) => {
                     if let Some(holders) = view.holders() {
-                        self.look_after(&holders, (history, fence), &mut waits.looks_after_at).await;
+                        self.look_after(&holders, judged, &mut waits.looks_after_at).await;
                     }
                     waits.view = Some(view);
                     return Err(ClaimRefusal::HeldBack(obstacle));
@@ -141,7 +141,7 @@ impl LocalClaims {
     }
 
     /// Looks after the hosts that keep this one waiting, now and then.
-    async fn look_after(&self, holders: &Holders, judged: (u64, Fence), due: &mut Instant) {
+    async fn look_after(&self, holders: &Holders, judged: JudgedStore, due: &mut Instant) {
         if *due > Instant::now() {
             return;
         }
@@ -158,7 +158,7 @@ impl LocalClaims {
         let Parts { session, host, waits, .. } = &*self.parts;
         let _one_at_a_time = waits.lock().await;
         for _ in 0..TRIES {
-            let (history, fence) = self.fence()?;
+            let JudgedStore { history, fence } = self.judged()?;
             let reads = Read::all(&store_reads(host), &[]);
             let found = session.read_judged(history, &reads, None, Deadline::of_request()).await?;
             let Some(transaction) = end_purpose(host, fence, purpose, &found) else { return Ok(()) };
@@ -170,15 +170,15 @@ impl LocalClaims {
         Err(ClaimRefusal::Away("the claims of the host keep changing".into()))
     }
 
-    /// Returns the history of the store that the host has judged, and what each of its writes compares.
-    fn fence(&self) -> Result<(u64, Fence), ClaimRefusal> {
+    /// Returns the store that the host has judged.
+    fn judged(&self) -> Result<JudgedStore, ClaimRefusal> {
         let Parts { presence, fencing, session, .. } = &*self.parts;
         let fencing = fencing.borrow().clone();
         let is_usable = !fencing.decommissioned && fencing.history == session.marks().history;
         match (&*presence.borrow(), fencing.store_revision.filter(|_| is_usable)) {
             (PresenceState::Held { lease, live_revision }, Some(store_revision)) => {
                 let fence = Fence { live_revision: *live_revision, live_lease: *lease, store_revision };
-                Ok((fencing.history, fence))
+                Ok(JudgedStore { history: fencing.history, fence })
             }
             _ => Err(ClaimRefusal::Away(
                 "the agent does not hold the name of this host, or does not trust the store; `/status` says why".into(),

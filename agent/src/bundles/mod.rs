@@ -122,7 +122,7 @@ impl Bundles {
             return;
         }
         self.learn_secret();
-        let packed = pack::pack(failed, &self.directory, settings, (&self.runs, &self.secrets)).await;
+        let packed = pack::pack(failed, &self.directory, settings, &self.runs, &self.secrets).await;
         let packed = match packed {
             Ok(packed) => packed,
             Err(error) => {
@@ -166,7 +166,7 @@ impl Bundles {
     }
 
     /// Takes over how an upload ended.
-    fn end_upload(&mut self, (mut waiting, ended): (Waiting, Result<Uploaded>), settings: &BundlesSettings) {
+    fn end_upload(&mut self, mut waiting: Waiting, ended: Result<Uploaded>, settings: &BundlesSettings) {
         match ended {
             Ok(Uploaded::ByThis(link)) => {
                 tracing::info!(url = %link.url, "uploaded the bundle of the failure");
@@ -245,7 +245,8 @@ impl Reconcile for Bundles {
             return None;
         };
         if let Some(ended) = ended {
-            self.end_upload(*ended, &settings);
+            let (waiting, ended) = *ended;
+            self.end_upload(waiting, ended, &settings);
         }
         self.pack(&settings).await;
         self.begin_upload(&settings);

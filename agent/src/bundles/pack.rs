@@ -66,7 +66,8 @@ pub(super) async fn pack(
     failed: Failed,
     directory: &Directory,
     settings: &BundlesSettings,
-    (runs, secrets): (&Runs, &Secrets),
+    runs: &Runs,
+    secrets: &Secrets,
 ) -> io::Result<Packed> {
     let name = name_of(&failed.subject());
     let of_attempt = runs_of(&failed, runs.list()?);
@@ -79,7 +80,7 @@ pub(super) async fn pack(
         // Of a thread of its own, because that cannot be taken back. It fails for nobody.
         let _ = rustix::process::nice(NICE);
         let parts = Parts { failed, runs: of_attempt, journal, files };
-        let _ = sender.send(parts.write(&directory, &name, (&runs, &redactor)));
+        let _ = sender.send(parts.write(&directory, &name, &runs, &redactor));
     };
     std::thread::Builder::new().name("bundle".into()).spawn(work)?;
     // A file may be on a server that does not answer.
@@ -117,7 +118,8 @@ impl Parts {
         self,
         directory: &Directory,
         name: &str,
-        (runs, redactor): (&Runs, &Redactor),
+        runs: &Runs,
+        redactor: &Redactor,
     ) -> io::Result<Packed> {
         let Self { failed, runs: of_attempt, journal, files } = self;
         let about = About {

@@ -23,7 +23,7 @@ pub(super) struct ConfigFeed {
 }
 
 impl ConfigFeed {
-    pub(super) fn new((number, feed): (u64, Feed)) -> Self {
+    pub(super) fn new(number: u64, feed: Feed) -> Self {
         Self { number, feed, collector: Collector::default() }
     }
 

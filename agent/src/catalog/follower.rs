@@ -227,7 +227,8 @@ impl Follower {
             }
         }
         if self.interest.config.load(Ordering::Relaxed) && self.feeds.config.is_none() {
-            self.feeds.config = Some(ConfigFeed::new(self.feeds.start(&self.session, Prefix::Config)));
+            let (number, feed) = self.feeds.start(&self.session, Prefix::Config);
+            self.feeds.config = Some(ConfigFeed::new(number, feed));
         }
     }
 

@@ -113,14 +113,15 @@ impl Dns {
                     udp.try_clone()?,
                     zone.clone(),
                     forwarders.clone(),
-                    (reader.clone(), by_udp.clone()),
+                    reader.clone(),
+                    by_udp.clone(),
                     is_open,
                 )?;
                 serving.threads.push(thread);
                 // An error means the same: the thread has ended.
                 serving.tasks.spawn(async { drop(ended.await) });
             }
-            serving.tasks.spawn(tcp::serve(tcp, zone, forwarders, (reader.clone(), by_tcp.clone())));
+            serving.tasks.spawn(tcp::serve(tcp, zone, forwarders, reader.clone(), by_tcp.clone()));
         }
         Ok(serving)
     }

@@ -31,7 +31,8 @@ pub(super) async fn serve(
     listener: TcpListener,
     zone: Arc<Zone>,
     forwarders: Arc<Forwarders>,
-    (reader, queries): (Reader, QueryMetrics),
+    reader: Reader,
+    queries: QueryMetrics,
 ) {
     let answers = AnswerCache::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
     let answers = Arc::new(Mutex::new(answers));

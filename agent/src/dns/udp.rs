@@ -34,7 +34,8 @@ impl Thread {
         socket: UdpSocket,
         zone: Arc<Zone>,
         forwarders: Arc<Forwarders>,
-        (reader, queries): (Reader, QueryMetrics),
+        reader: Reader,
+        queries: QueryMetrics,
         is_open: bool,
     ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         socket.set_read_timeout(Some(STOP_POLL_INTERVAL))?;

@@ -200,7 +200,7 @@ impl Executor {
             tries: attempt.map_or(0, |attempt| attempt.history.tries),
             began_at: clock::now().wall,
         };
-        match self.start_run(&running, (about, &step), environment) {
+        match self.start_run(&running, about, &step, environment) {
             Ok(child) => self.await_run(running, Some(child)),
             Err(error) => {
                 let end = StepEnd::NotStarted { why: format!("{error:#}") };
@@ -215,11 +215,12 @@ impl Executor {
     fn start_run(
         &self,
         running: &RunningStep,
-        (about, step): (RunAbout, &Step),
+        about: RunAbout,
+        step: &Step,
         environment: BTreeMap<String, String>,
     ) -> anyhow::Result<tokio::process::Child> {
         let start = || {
-            let prepared = self.runs.prepare(&running.run_id, (about, step), environment)?;
+            let prepared = self.runs.prepare(&running.run_id, about, step, environment)?;
             if let Some(why) = &step.cannot_run {
                 bail!(why.clone());
             }

@@ -4,6 +4,7 @@ use super::Reconciler;
 use super::context::Context;
 use crate::clock;
 use crate::identity;
+use crate::metrics::EndedStep;
 use crate::status::Status;
 use crate::step::RunResult;
 use catalog::checks::checks_of_result;
@@ -66,7 +67,7 @@ impl Reconciler {
         };
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &end), clock::now());
         let took = context.state.steps.running_since().map_or(Duration::ZERO, |since| now.boot.since(since));
-        self.metrics.note_step((phase, &step), (&end, meaning), (took, now.wall));
+        self.metrics.note_step(&EndedStep { phase, step: &step, end: &end, meaning, took, at: now.wall });
         let output = secrets.redact_cut(&result.output.text, result.output.cut(true));
         let log = log_tail(output.lines());
         let cause = (meaning == StepMeaning::Failed)

@@ -134,6 +134,18 @@ impl Default for Metrics {
     }
 }
 
+/// A step that ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndedStep<'a> {
+    pub(crate) phase: StepPhase,
+    pub(crate) step: &'a StepName,
+    pub(crate) end: &'a StepEnd,
+    pub(crate) meaning: StepMeaning,
+    pub(crate) took: Duration,
+    /// When it ended.
+    pub(crate) at: EpochSeconds,
+}
+
 impl Metrics {
     /// Returns the registry of these metrics, of the state and of the process.
     pub(crate) fn registry(&self, state: impl Collector) -> Registry {
@@ -203,12 +215,8 @@ impl Metrics {
     }
 
     /// Counts a step that ended now.
-    pub(crate) fn note_step(
-        &self,
-        (phase, step): (StepPhase, &StepName),
-        (end, meaning): (&StepEnd, StepMeaning),
-        (took, now): (Duration, EpochSeconds),
-    ) {
+    pub(crate) fn note_step(&self, ended: &EndedStep<'_>) {
+        let EndedStep { phase, step, end, meaning, took, at } = *ended;
         let result = match (end, meaning) {
             (_, StepMeaning::Done) => "done",
             (_, StepMeaning::NotYet) => "not_yet",
@@ -219,7 +227,7 @@ impl Metrics {
         };
         let (phase, step) = (phase.as_str(), step.to_string());
         if meaning == StepMeaning::Done {
-            self.steps_done.get_or_create(&StepOfPhase { phase, step: step.clone() }).set(now.0);
+            self.steps_done.get_or_create(&StepOfPhase { phase, step: step.clone() }).set(at.0);
         }
         self.steps.get_or_create(&StepLabels { phase, step, result }).observe(took.as_secs_f64());
     }

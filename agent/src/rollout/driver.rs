@@ -2,7 +2,7 @@
 //! mark in the store, and watches the rollout. The others ask now and then whether the mark is still there. The mark is
 //! kept alive by the passes of this task alone, so it ends if they do.
 
-use super::transactions::{halt, look_after, write_missing_record};
+use super::transactions::{JudgedStore, halt, look_after, write_missing_record};
 use super::watches::FollowedRanges;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
@@ -87,7 +87,7 @@ impl RolloutEndTask {
     async fn look(
         &mut self,
         order: InstructionOrder,
-        judged: (u64, Fence),
+        judged: JudgedStore,
     ) -> Result<Option<Duration>, StoreError> {
         if self.mark.is_none()
             && let Some(found) = self.take_mark(order, judged).await?
@@ -106,8 +106,9 @@ impl RolloutEndTask {
     async fn take_mark(
         &mut self,
         order: InstructionOrder,
-        (history, fence): (u64, Fence),
+        judged: JudgedStore,
     ) -> Result<Option<Option<u32>>, StoreError> {
+        let JudgedStore { history, fence } = judged;
         let deadline = Deadline::of_request();
         let reads = Read::all(&closing_reads(order), &[]);
         let found = self.session.read_judged(history, &reads, None, deadline).await?;
@@ -118,8 +119,7 @@ impl RolloutEndTask {
             }
             ClosingTask::Wait(hosts) => return Ok(Some(Some(hosts))),
             ClosingTask::WriteRecord => {
-                let by = (&self.host, fence);
-                let is_written = write_missing_record(&self.session, by, history, order).await?;
+                let is_written = write_missing_record(&self.session, &self.host, judged, order).await?;
                 // With the record it looks soon, as in a fleet of one host.
                 return Ok(Some(Some(u32::from(is_written))));
             }
@@ -129,7 +129,7 @@ impl RolloutEndTask {
         let lease = self.session.grant_lease(MARK_SECONDS, deadline).await?;
         let now = Instant::now();
         let mark = Mark { lease, history, keep_at: now + MARK_INTERVAL, read_at: 0, read_again: [now; 2] };
-        let applied = self.write_mark(order, (revision, hosts), &mark, fence).await?;
+        let applied = self.write_mark(order, revision, hosts, &mark, fence).await?;
         self.mark = Some(mark).filter(|_| applied);
         Ok((!applied).then_some(Some(hosts)))
     }
@@ -139,7 +139,8 @@ impl RolloutEndTask {
     async fn write_mark(
         &self,
         order: InstructionOrder,
-        (revision, hosts): (i64, u32),
+        revision: i64,
+        hosts: u32,
         mark: &Mark,
         fence: Fence,
     ) -> Result<bool, StoreError> {
@@ -172,12 +173,13 @@ impl RolloutEndTask {
         &mut self,
         order: InstructionOrder,
         mark: Mark,
-        (history, fence): (u64, Fence),
+        judged: JudgedStore,
     ) -> Result<bool, StoreError> {
         let deadline = Deadline::of_request();
         let (keys, ranges) = end_reads(order);
         let begun = Instant::now();
-        let found = self.session.read_judged(history, &Read::all(&keys, &ranges), None, deadline).await?;
+        let reads = Read::all(&keys, &ranges);
+        let found = self.session.read_judged(judged.history, &reads, None, deadline).await?;
         let took = begun.elapsed();
         if closing_task(order, &self.host, Some(mark.lease), &found) != ClosingTask::Look {
             // It ended while nobody looked, or the rollout has.
@@ -191,16 +193,19 @@ impl RolloutEndTask {
         if let Some(mark) = &mut self.mark {
             (mark.read_at, mark.read_again) = (found.revision, again);
         }
-        self.perform(order, (task, ended, &found), (history, fence)).await
+        self.perform(order, task, ended, &found, judged).await
     }
 
     /// Does what follows from what was read. Returns false if there is nothing more to do.
     async fn perform(
         &mut self,
         order: InstructionOrder,
-        (task, ended, found): (EndTask, Ended, &KeySnapshot),
-        (history, fence): (u64, Fence),
+        task: EndTask,
+        ended: Ended,
+        found: &KeySnapshot,
+        judged: JudgedStore,
     ) -> Result<bool, StoreError> {
+        let fence = judged.fence;
         let Some(mark) = self.mark else { return Ok(true) };
         match task {
             EndTask::Stop => {
@@ -210,7 +215,7 @@ impl RolloutEndTask {
             EndTask::Wait(_) => {}
             EndTask::Tell(hosts) => {
                 let revision = found.revision_of(&Key::Closing(order));
-                self.write_mark(order, (revision, hosts), &mark, fence).await?;
+                self.write_mark(order, revision, hosts, &mark, fence).await?;
             }
             EndTask::Stage(transaction) => self.change_stage(fence, transaction).await?,
             EndTask::Soak(stage, length) => {
@@ -221,7 +226,7 @@ impl RolloutEndTask {
                     .await?;
             }
             EndTask::LookAfter(holders) => {
-                look_after(&self.session, &self.host, &holders, (history, fence)).await?;
+                look_after(&self.session, &self.host, &holders, judged).await?;
             }
             EndTask::Halt(halts) => drop(halt(&self.session, &self.host, halts, fence).await?),
             EndTask::End(mut transaction) => {
@@ -265,7 +270,7 @@ impl RolloutEndTask {
     }
 
     /// Takes over what the host wants to know. Returns what it may do; `None` if there is nothing to do.
-    fn take_wanted(&mut self) -> Option<(InstructionOrder, (u64, Fence))> {
+    fn take_wanted(&mut self) -> Option<(InstructionOrder, JudgedStore)> {
         let wanted = self.wanted.borrow_and_update().clone();
         let history = wanted.as_ref().map(|wanted| wanted.history);
         // A host without a claim of its name can write nothing, and a restored store lacks what an earlier one had.
@@ -285,7 +290,7 @@ impl RolloutEndTask {
             self.search = search;
         }
         let WantedEnd { history, fence, .. } = wanted?;
-        Some((search?.order, (history, fence)))
+        Some((search?.order, JudgedStore { history, fence }))
     }
 }
 

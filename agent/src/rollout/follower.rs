@@ -6,7 +6,7 @@
 //! hosts and not the fleet.
 
 use super::prefetched_read::{FoundRollout, has_all};
-use super::transactions::{halt, look_after, write_record};
+use super::transactions::{JudgedStore, halt, look_after, write_record};
 use super::watches::FollowedRanges;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
@@ -136,7 +136,7 @@ impl RolloutTask {
         let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
         // What is older than `since` would not be handed out.
         let read_at = self.read_at.max(wanted.since - 1);
-        let known = known.filter(|known| known.is_newer(wanted.history, (read_at, self.changed_at)));
+        let known = known.filter(|known| known.is_newer(wanted.history, read_at, self.changed_at));
         let (reads, mut found) = match known.and_then(|known| known.with_all(&first)) {
             Some((reads, found)) => (reads.to_vec(), found.clone()),
             None => {
@@ -277,7 +277,8 @@ impl RolloutTask {
     async fn look_after(&mut self, wanted: &WantedRollout, holders: &Holders) -> Result<(), StoreError> {
         let Some(fence) = wanted.fence else { return Ok(()) };
         self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
-        match look_after(&self.session, &self.host, holders, (wanted.history, fence)).await {
+        let judged = JudgedStore { history: wanted.history, fence };
+        match look_after(&self.session, &self.host, holders, judged).await {
             Ok(false) => {}
             Ok(true) => {
                 self.looks_after_at = Instant::now();

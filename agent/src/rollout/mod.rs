@@ -13,7 +13,7 @@ mod watches;
 pub(crate) use driver::WantedEnd;
 pub(crate) use follower::{HOLDERS_INTERVAL, WantedRollout};
 pub(crate) use prefetched_read::FoundRollout;
-pub(crate) use transactions::look_after;
+pub(crate) use transactions::{JudgedStore, look_after};
 
 use crate::handles::Handles;
 use crate::supervise::Tasks;

@@ -22,7 +22,7 @@ impl FoundRollout {
 
     /// True if it says more than a read of this history of the store, and lacks no change that was received.
     /// `read_at` is the revision of the read, `changed_at` that of the newest change.
-    pub(crate) fn is_newer(&self, history: u64, (read_at, changed_at): (i64, i64)) -> bool {
+    pub(crate) fn is_newer(&self, history: u64, read_at: i64, changed_at: i64) -> bool {
         self.history == history && self.found.revision > read_at && self.found.revision >= changed_at
     }
 
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_a_transaction_read_is_used_only_if_it_lacks_nothing() {
         let check = |history: u64, read_at: i64, changed_at: i64, expected: bool| {
-            let is_newer = found(20).is_some_and(|found| found.is_newer(history, (read_at, changed_at)));
+            let is_newer = found(20).is_some_and(|found| found.is_newer(history, read_at, changed_at));
             assert_eq!(is_newer, expected, "{history} {read_at} {changed_at}");
         };
         check(2, 0, 0, true);

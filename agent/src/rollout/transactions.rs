@@ -14,6 +14,15 @@ use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::{self, begin_resolving, record_keys};
 
+/// A store that this host trusts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JudgedStore {
+    /// The history of the store that was judged.
+    pub(crate) history: u64,
+    /// What each write of the host compares.
+    pub(crate) fence: Fence,
+}
+
 /// Writes the record of the rollout of an instruction, unless there is one. Returns true if it was written.
 ///
 /// # Errors
@@ -41,10 +50,11 @@ pub(crate) async fn write_record(
 /// Returns the store's error.
 pub(crate) async fn write_missing_record(
     session: &Session,
-    (host, fence): (&HostName, Fence),
-    history: u64,
+    host: &HostName,
+    judged: JudgedStore,
     order: InstructionOrder,
 ) -> Result<bool, StoreError> {
+    let JudgedStore { history, fence } = judged;
     let deadline = Deadline::of_request();
     let is_marked = session.commit(&begin_resolving(host, fence, order), deadline).await?.applied;
     let reads = Read::all(&[Key::CurrentVersion, Key::Store, Key::Resolving(order)], &[]);
@@ -89,7 +99,7 @@ pub(crate) async fn halt(
 }
 
 /// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that what
-/// was read before is out of date. The store was judged in this history of it.
+/// was read before is out of date.
 ///
 /// # Errors
 /// Returns the store's error.
@@ -97,7 +107,7 @@ pub(crate) async fn look_after(
     session: &Session,
     own: &HostName,
     holders: &Holders,
-    judged: (u64, Fence),
+    judged: JudgedStore,
 ) -> Result<bool, StoreError> {
     let changed = change_holders(session, own, holders, judged).await?;
     if changed {
@@ -111,8 +121,9 @@ async fn change_holders(
     session: &Session,
     own: &HostName,
     holders: &Holders,
-    (history, fence): (u64, Fence),
+    judged: JudgedStore,
 ) -> Result<bool, StoreError> {
+    let JudgedStore { history, fence } = judged;
     let deadline = Deadline::of_request();
     let (keys, ranges) = holders.first_reads();
     let mut found = session.read_judged(history, &Read::all(&keys, &ranges), None, deadline).await?;

@@ -70,7 +70,8 @@ impl Runs {
     pub fn prepare(
         &self,
         run_id: &Token,
-        (about, step): (RunAbout, &Step),
+        about: RunAbout,
+        step: &Step,
         environment: BTreeMap<String, String>,
     ) -> io::Result<Prepared> {
         self.remove_old()?;

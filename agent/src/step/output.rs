@@ -63,7 +63,8 @@ impl Whole {
 /// Reads at full speed, however much a step prints.
 pub(super) fn drain(
     mut reader: io::PipeReader,
-    (mut whole, tail): (Whole, &Mutex<Tail>),
+    mut whole: Whole,
+    tail: &Mutex<Tail>,
     drained: &mpsc::Sender<()>,
 ) {
     let mut buffer = vec![0; 64 * 1024];

@@ -32,7 +32,7 @@ pub fn run(path: &Path) -> io::Result<()> {
     let result = match isolate(&specification, &directory) {
         Ok(group) => {
             failpoint::reach("runner-before-step");
-            execute(&specification, (group.as_ref(), &directory))
+            execute(&specification, group.as_ref(), &directory)
         }
         Err(error) => RunResult::without_output(StepEnd::NotStarted { why: format!("its runner: {error}") }),
     };
@@ -57,10 +57,7 @@ fn isolate(specification: &Specification, directory: &Directory) -> io::Result<O
     Ok(group)
 }
 
-fn execute(
-    specification: &Specification,
-    (group, directory): (Option<&ControlGroup>, &Directory),
-) -> RunResult {
+fn execute(specification: &Specification, group: Option<&ControlGroup>, directory: &Directory) -> RunResult {
     let not_started = |why: String| RunResult::without_output(StepEnd::NotStarted { why });
     let Some((program, arguments)) = specification.command.split_first() else {
         return not_started("the command is empty".into());
@@ -86,7 +83,7 @@ fn execute(
     let (drained, drain_end) = mpsc::channel();
     let tail = Arc::clone(&output);
     let whole = Whole::create(directory);
-    std::thread::spawn(move || drain(reader, (whole, &tail), &drained));
+    std::thread::spawn(move || drain(reader, whole, &tail, &drained));
     if let Ok(directory) = directory.try_clone() {
         let tail = Arc::clone(&output);
         std::thread::spawn(move || write_repeatedly(&directory, &tail));
