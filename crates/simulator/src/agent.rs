@@ -503,7 +503,7 @@ impl Agent {
         let (host, now) = (self.machine, world.now);
         let has_fallen = world.machines[host].fell_by(version.as_ref());
         let World { scenario, rng, .. } = world;
-        let (millis, end) = scenario.run_of(rng, (host, now, has_fallen), phase, version.as_ref());
+        let (millis, end) = scenario.run_of(rng, host, now, has_fallen, phase, version.as_ref());
         let run = Run { phase, step: step.clone(), version, ends_with: end, end: None };
         let boot = world.machines[host].boot;
         world.machines[host].begin_run(run_id.clone(), run);

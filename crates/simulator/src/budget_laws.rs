@@ -117,19 +117,14 @@ impl BudgetLaws {
             }
             (Key::Failed(order, host), entry) => {
                 let revision = entry.map_or(0, |entry| entry.mod_revision);
-                self.note_failure((*order, host), entry, revision);
+                self.note_failure(*order, host, entry, revision);
             }
             _ => {}
         }
     }
 
     /// A failure is written, healed or deleted. `since` is the revision from which on it counts, if it is new.
-    fn note_failure(
-        &mut self,
-        (order, host): (InstructionOrder, &HostName),
-        entry: Option<&Entry>,
-        since: i64,
-    ) {
+    fn note_failure(&mut self, order: InstructionOrder, host: &HostName, entry: Option<&Entry>, since: i64) {
         let failing = self.failing.entry(order).or_default();
         let failed = entry.and_then(|entry| Some((keys::Failed::read(&entry.value).ok()?, entry)));
         match failed.filter(|(failed, _)| !failed.healed) {
@@ -149,7 +144,7 @@ impl BudgetLaws {
         *self = Self { halts, ..Self::default() };
         for (key, entry) in store.list(&Prefix::Rollouts).entries {
             if let Ok(Key::Failed(order, host)) = Key::parse(&key) {
-                self.note_failure((order, &host), Some(&entry), entry.create_revision);
+                self.note_failure(order, &host, Some(&entry), entry.create_revision);
             }
         }
     }

@@ -121,15 +121,15 @@ impl Agent {
         }
         match std::mem::take(&mut self.claim.stage) {
             Stage::Reads { marks, history } => match answer {
-                Answer::Read(found) => self.claim_read(world, sender, (marks, history), found),
+                Answer::Read(found) => self.claim_read(world, sender, marks, history, found),
                 _ => self.pause_claim(world),
             },
             Stage::Resumes { lease, found } => match answer {
-                Answer::KeptAlive(true) => self.write_claim(world, (lease, true), found),
+                Answer::KeptAlive(true) => self.write_claim(world, lease, true, found),
                 _ => self.grant_lease(world, found),
             },
             Stage::Grants { found } => match answer {
-                Answer::Granted(lease) => self.write_claim(world, (lease, false), found),
+                Answer::Granted(lease) => self.write_claim(world, lease, false, found),
                 _ => self.pause_claim(world),
             },
             Stage::Writes { held, resumed, found, transaction, until } => match answer {
@@ -159,7 +159,7 @@ impl Agent {
                 let delay = world.rng.u64(2_400..3_600);
                 self.claim_due_in(world, delay);
             }
-            Stage::Holds { held, keeps } => self.kept(world, sender, (held, keeps), answer),
+            Stage::Holds { held, keeps } => self.kept(world, sender, held, keeps, answer),
             other @ (Stage::Closed | Stage::Pauses) => self.claim.stage = other,
         }
         self.run(world)
@@ -169,7 +169,8 @@ impl Agent {
         &mut self,
         world: &mut World,
         sender: Sender,
-        (marks, history): (Marks, u64),
+        marks: Marks,
+        history: u64,
         found: KeySnapshot,
     ) {
         self.marks.raise(found.revision, found.raft_term);
@@ -215,7 +216,7 @@ impl Agent {
         self.ask(world, Call::Grant(LEASE_SECONDS));
     }
 
-    fn write_claim(&mut self, world: &mut World, (lease, resumed): (i64, bool), found: KeySnapshot) {
+    fn write_claim(&mut self, world: &mut World, lease: i64, resumed: bool, found: KeySnapshot) {
         let (claim, roster) = (self.live_claim(world), self.roster_entry(world));
         let write = ClaimWrite {
             host: &self.state.host,
@@ -245,7 +246,7 @@ impl Agent {
     }
 
     /// An answer has come while the claim is held.
-    fn kept(&mut self, world: &mut World, sender: Sender, (held, keeps): (Held, Keeping), answer: Answer) {
+    fn kept(&mut self, world: &mut World, sender: Sender, held: Held, keeps: Keeping, answer: Answer) {
         let host = self.state.host.clone();
         let waits = Stage::Holds { held, keeps: Keeping::Waits };
         match (keeps, answer) {

@@ -4,6 +4,7 @@ use crate::agent::{Agent, Step};
 use crate::ending::{EndWait, Ending, HeldMark};
 use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::store::Committed;
+use crate::watching::Watcher;
 use crate::world::World;
 use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
@@ -176,7 +177,7 @@ impl Agent {
                 self.ask_about_end(world, EndWait::ReadsRecord { is_marked }, call);
             }
             (EndWait::ReadsRecord { is_marked }, Answer::Read(found)) => {
-                self.write_missing_record(world, (order, is_marked), found);
+                self.write_missing_record(world, order, is_marked, found);
             }
             // With the record it looks soon, as in a fleet of one host.
             (EndWait::WritesRecord, Answer::Committed(committed, _)) => {
@@ -186,7 +187,7 @@ impl Agent {
                 let keep_at = world.now + millis(MARK_INTERVAL);
                 let (history, read_again) = (self.marks.history, [world.now; 2]);
                 let mark = HeldMark { lease, history, keep_at, read_at: 0, read_again };
-                self.write_mark(world, order, (revision, hosts), mark);
+                self.write_mark(world, order, revision, hosts, mark);
             }
             (EndWait::Begins(mark), Answer::Committed(committed, _)) => {
                 if committed.applied {
@@ -242,7 +243,8 @@ impl Agent {
     fn write_missing_record(
         &mut self,
         world: &mut World,
-        (order, is_marked): (InstructionOrder, bool),
+        order: InstructionOrder,
+        is_marked: bool,
         mut found: KeySnapshot,
     ) {
         let host = self.state.host.as_str().as_bytes();
@@ -274,8 +276,8 @@ impl Agent {
         let ended = Ended { at: world.wall(), by: self.state.host.to_string() };
         let task = end_task(order, &found, &ended);
         self.ending.follows = task.follows(order).iter().map(ToString::to_string).collect();
-        let process = (self.machine, self.process, Task::End);
-        world.watching.watch(process, self.ending.follows.clone());
+        let watcher = Watcher { machine: self.machine, process: self.process, task: Task::End };
+        world.watching.watch(watcher, self.ending.follows.clone());
         let again = task.read_again_after(Duration::ZERO).map(|delay| world.now + millis(delay));
         self.ending.mark = Some(HeldMark { read_at: found.revision, read_again: again, ..mark });
         // What changed while the answer was on its way.
@@ -285,7 +287,7 @@ impl Agent {
             EndTask::Wait(_) => self.keep_mark(world),
             EndTask::Tell(hosts) => {
                 let revision = found.revision_of(&Key::Closing(order));
-                self.write_mark(world, order, (revision, hosts), mark);
+                self.write_mark(world, order, revision, hosts, mark);
             }
             EndTask::Stage(transaction) => self.change_for_end(world, transaction),
             EndTask::Soak(stage, length) => {
@@ -314,7 +316,8 @@ impl Agent {
         &mut self,
         world: &mut World,
         order: InstructionOrder,
-        (revision, hosts): (i64, u32),
+        revision: i64,
+        hosts: u32,
         mark: HeldMark,
     ) {
         let Some(fence) = self.fence() else { return };

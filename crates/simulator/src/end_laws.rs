@@ -3,6 +3,7 @@
 
 use crate::laws::Writer;
 use crate::machine::Machine;
+use crate::reality::Reality;
 use crate::stage_laws::{has_version, record_of};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
@@ -39,13 +40,13 @@ impl EndLaws {
         &mut self,
         changes: &[Change],
         writer: &Writer,
-        (store, machines): (&Store, &[Machine]),
+        reality: Reality<'_>,
     ) -> Result<(), Violation> {
         let written = |change: &Change| change.entry.as_ref().and_then(|_| Key::parse(&change.key).ok());
         let keys: Vec<Key> = changes.iter().filter_map(written).collect();
         for key in &keys {
             if let Key::Ended(order) = key {
-                self.check_end(*order, store, machines)?;
+                self.check_end(*order, reality)?;
             }
         }
         let is_host = matches!(writer, Writer::Host(..));
@@ -58,22 +59,18 @@ impl EndLaws {
             if halted.is_some_and(|order| order.revision != before) {
                 return broken("rollback", "hosts go back, and another version was triggered since");
             }
-            return self.check_rollback(halted, store);
+            return self.check_rollback(halted, reality.store);
         }
         Ok(())
     }
 
     /// R6, R7: every host of the rollout is through with it.
-    fn check_end(
-        &mut self,
-        order: InstructionOrder,
-        store: &Store,
-        machines: &[Machine],
-    ) -> Result<(), Violation> {
+    fn check_end(&mut self, order: InstructionOrder, reality: Reality<'_>) -> Result<(), Violation> {
+        let Reality { store, machines } = reality;
         let Some((record, written_at)) = record_of(store, order) else {
             return broken("R7", "a rollout without a record ends");
         };
-        let has_version = |host: &HostName| has_version(host, (order, &record.version), (store, machines));
+        let has_version = |host: &HostName| has_version(host, order, &record.version, reality);
         let members = store.list(&Prefix::Hosts).entries.into_iter().filter_map(|(key, entry)| {
             let is_member = |entry: &Entry| {
                 let roster = keys::Host::read(&entry.value);

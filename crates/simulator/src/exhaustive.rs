@@ -138,8 +138,8 @@ pub fn search(
     mutation: Option<&'static Mutation>,
 ) -> Result<Searched, (Violation, Vec<String>)> {
     let none = |violation| (violation, Vec::new());
-    let versions = (&version("v2"), version("v3"));
-    let (mut model, setting) = Model::of_script(&bounds.script(), versions, mutation).map_err(none)?;
+    let (first, next) = (version("v2"), version("v3"));
+    let (mut model, setting) = Model::of_script(&bounds.script(), &first, next, mutation).map_err(none)?;
     model.kills_left = bounds.kills;
     (model.may_freeze, model.may_trigger) = (bounds.freezes, bounds.triggers);
     let digest = digest(&model);

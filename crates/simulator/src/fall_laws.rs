@@ -6,6 +6,7 @@ use crate::current::stage_number;
 use crate::hold_laws::HoldLaws;
 use crate::laws::Writer;
 use crate::machine::Machine;
+use crate::reality::Reality;
 use crate::stage_laws::record_of;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
@@ -63,9 +64,10 @@ impl FallLaws {
         &mut self,
         changes: &[Change],
         writer: &Writer,
-        (store, machines): (&Store, &[Machine]),
+        reality: Reality<'_>,
         now: u64,
     ) -> Result<(), Violation> {
+        let Reality { store, machines } = reality;
         for change in changes {
             let Ok(key) = Key::parse(&change.key) else { continue };
             let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
@@ -80,7 +82,7 @@ impl FallLaws {
                     let is_failed =
                         value.is_some_and(|value| keys::Failed::read(value).is_ok_and(|f| !f.healed));
                     if !is_failed {
-                        check_healed((order, &host), writer, (store, machines))?;
+                        check_healed(order, &host, writer, reality)?;
                     }
                 }
                 (Key::Progress(order, host), Some(value)) => {
@@ -162,18 +164,20 @@ impl FallLaws {
     /// nobody waiting. `can_write` is true if the agent can write.
     pub(crate) fn look(
         &mut self,
-        (number, machine): (usize, &Machine),
+        number: usize,
+        machine: &Machine,
         can_write: bool,
         store: &Store,
         now: u64,
     ) -> Result<(), Violation> {
-        self.check_counted((number, machine), can_write, store, now)?;
+        self.check_counted(number, machine, can_write, store, now)?;
         self.check_ticket(&machine.host, can_write, store, now)
     }
 
     fn check_counted(
         &mut self,
-        (number, machine): (usize, &Machine),
+        number: usize,
+        machine: &Machine,
         can_write: bool,
         store: &Store,
         now: u64,
@@ -242,10 +246,12 @@ impl FallLaws {
 
 /// R3: a failure ends because its host works.
 fn check_healed(
-    (order, host): (InstructionOrder, &HostName),
+    order: InstructionOrder,
+    host: &HostName,
     writer: &Writer,
-    (store, machines): (&Store, &[Machine]),
+    reality: Reality<'_>,
 ) -> Result<(), Violation> {
+    let Reality { store, machines } = reality;
     let (Writer::Host(machine, intent), Some((record, _))) = (writer, record_of(store, order)) else {
         return Ok(());
     };

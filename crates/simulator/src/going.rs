@@ -27,7 +27,8 @@ impl Model {
         &mut self,
         setting: &Setting,
         number: usize,
-        (fails, killed_at): (bool, Option<u32>),
+        fails: bool,
+        killed_at: Option<u32>,
     ) -> Result<(u32, bool), Violation> {
         let mut host = (*self.hosts[number]).clone();
         let Some(mut state) = host.machine.disk.journal.clone() else { return Ok((0, false)) };
@@ -125,7 +126,7 @@ impl Going<'_> {
                     // Nobody reads a report.
                     let is_seen =
                         effect != Effect::Report || decision.claims.is_some() || state.must_write_outcome();
-                    let written = alive!(self.write(model, host, (state, &followed), (&decision, effect))?);
+                    let written = alive!(self.write(model, host, state, &followed, &decision, effect)?);
                     if is_seen || !written {
                         alive!(self.save(host, state));
                         return Ok(Ok(()));
@@ -191,8 +192,10 @@ impl Going<'_> {
         &mut self,
         model: &mut Model,
         host: &mut ModelHost,
-        (state, followed): (&mut HostState, &FollowedKeys),
-        (decision, effect): (&Decision, Effect),
+        state: &mut HostState,
+        followed: &FollowedKeys,
+        decision: &Decision,
+        effect: Effect,
     ) -> Passed<bool> {
         let trust = StoreTrust::Trusted;
         let published = store_view::published(followed, &host.machine.host, None, host.held.1);

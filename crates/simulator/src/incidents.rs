@@ -76,7 +76,7 @@ impl Fleet {
             let machine = &world.machines[number];
             world.laws.look(number, machine, can_write, world.now)?;
             world.laws.limits.look(&machine.host, goes_on, world.now)?;
-            world.falls.look((number, machine), can_write, &world.store, world.now)?;
+            world.falls.look(number, machine, can_write, &world.store, world.now)?;
         }
         self.look_at_rollout()?;
         self.world.after(LOOK_MILLIS, Event::LawsLook);

@@ -80,7 +80,7 @@ pub(crate) struct Laws {
 
 impl Laws {
     /// Judges a start before it is committed.
-    pub(crate) fn expect_start(&mut self, store: &Store, (machine, now): (&Machine, u64), version: &Version) {
+    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, now: u64, version: &Version) {
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
         let wanted = Instruction::find(&found).map(|instruction| instruction.version);
         let roster = store.entry(&Key::Host(machine.host.clone()).to_string());

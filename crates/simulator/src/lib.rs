@@ -36,6 +36,7 @@ mod mutation;
 mod news;
 mod operating;
 mod policies;
+mod reality;
 mod record_laws;
 mod rollouts;
 mod saying;

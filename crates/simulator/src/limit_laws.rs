@@ -95,7 +95,7 @@ impl LimitLaws {
                 disturbed.is_some_and(|disturbed| disturbed.order < order && disturbed.is_untouched(machine));
             Earlier { was_disturbed: was_disturbed || began, has_started }
         };
-        if let Some(starting) = Starting::read(store, (machine, now), &self.budgets, earlier) {
+        if let Some(starting) = Starting::read(store, machine, now, &self.budgets, earlier) {
             self.starting = Some(starting);
         }
     }
@@ -205,7 +205,7 @@ impl LimitLaws {
                     }
                 }
                 Ok(Key::Claimed(host)) => {
-                    self.note_claims(&host, (&before, writer), now)?;
+                    self.note_claims(&host, &before, writer, now)?;
                     let is_free = !self.claims.values().any(|by| *by == host);
                     let is_own = writer.is_some_and(|writer| writer.machine.host == host);
                     // One that was killed before it noted its start has changed nothing, and one that was
@@ -232,7 +232,8 @@ impl LimitLaws {
     fn note_claims(
         &mut self,
         host: &HostName,
-        (before, writer): (&BTreeSet<(HostName, Limit)>, Option<HostWriter<'_>>),
+        before: &BTreeSet<(HostName, Limit)>,
+        writer: Option<HostWriter<'_>>,
         now: u64,
     ) -> Result<(), Violation> {
         let held: BTreeSet<&Limit> =

@@ -130,7 +130,8 @@ impl Model {
     /// Returns the fleet of a script when it has settled, its policy stands and a version was triggered.
     pub(crate) fn of_script(
         script: &Script,
-        (first, next): (&Version, Version),
+        first: &Version,
+        next: Version,
         mutation: Option<&'static Mutation>,
     ) -> Result<(Self, Setting), Violation> {
         let mut fleet = Fleet::settled(script, FIRST_REVISION)?;
@@ -178,11 +179,7 @@ impl Model {
         }
         let machines: Vec<Machine> = self.hosts.iter().map(|host| host.machine.clone()).collect();
         if let Writer::Host(host, Intent { starts: Some(version), .. }) = writer {
-            Rc::make_mut(&mut self.laws).expect_start(
-                &self.store,
-                (&machines[*host], setting.millis),
-                version,
-            );
+            Rc::make_mut(&mut self.laws).expect_start(&self.store, &machines[*host], setting.millis, version);
         }
         let Ok(committed) = Rc::make_mut(&mut self.store).commit(&transaction, setting.millis) else {
             return Ok(None);
@@ -240,7 +237,7 @@ impl Model {
         match next {
             Move::Read(host) => self.read(host, setting),
             Move::Halt(host) => self.halt(host, setting)?,
-            Move::Go { host, fails, killed_at } => return self.go(setting, host, (fails, killed_at)),
+            Move::Go { host, fails, killed_at } => return self.go(setting, host, fails, killed_at),
             Move::Resolve => {
                 let Some(instruction) = self.instruction() else { return Ok((0, false)) };
                 let order = instruction.order;

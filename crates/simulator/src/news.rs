@@ -38,7 +38,7 @@ impl World {
         let tasks: BTreeSet<Watcher> =
             real.clone().flat_map(|change| self.watching.of_ranges(&change.key)).collect();
         self.watching.remember(changes);
-        for (machine, process, task) in tasks {
+        for Watcher { machine, process, task } in tasks {
             let is_slow = self.chance(self.scenario.network.is_slow);
             let delay = self.rng.u64(if is_slow { SLOW_MILLIS } else { NEWS_MILLIS });
             self.after(delay, Event::RolloutChanged { machine, process, task });
@@ -71,7 +71,8 @@ impl Agent {
         }
         let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         self.rollout_news |= world.watching.has_changed(&ranges, revision);
-        world.watching.watch((self.machine, self.process, Task::Rollout), ranges);
+        let watcher = Watcher { machine: self.machine, process: self.process, task: Task::Rollout };
+        world.watching.watch(watcher, ranges);
         self.rollout_due(world);
     }
 

@@ -480,7 +480,9 @@ impl Scenario {
     pub(crate) fn run_of(
         &self,
         rng: &mut fastrand::Rng,
-        (host, now, has_fallen): (usize, u64, bool),
+        host: usize,
+        now: u64,
+        has_fallen: bool,
         phase: StepPhase,
         version: Option<&Version>,
     ) -> (u64, StepEnd) {

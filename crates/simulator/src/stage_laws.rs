@@ -3,6 +3,7 @@
 
 use crate::current::{is_in_window, stage_number};
 use crate::machine::Machine;
+use crate::reality::Reality;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
@@ -11,6 +12,7 @@ use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{HostClaims, ProgressState, RolloutRecord};
 use schema::time::Span;
+use schema::writes::stage::RolloutStage;
 use std::collections::BTreeMap;
 
 /// How much earlier a lease can end than its time says, in milliseconds.
@@ -72,7 +74,7 @@ impl StageLaws {
     pub(crate) fn note(
         &mut self,
         changes: &[Change],
-        (store, machines): (&Store, &[Machine]),
+        reality: Reality<'_>,
         now: u64,
     ) -> Result<(), Violation> {
         let written = |change: &Change| change.entry.as_ref().and_then(|_| Key::parse(&change.key).ok());
@@ -81,10 +83,11 @@ impl StageLaws {
             match key {
                 Key::StageOpened(order, stage) => {
                     self.opened += 1;
-                    self.check_opening((*order, *stage), &keys, (store, machines), now)?;
+                    let opened = RolloutStage { order: *order, stage: *stage };
+                    self.check_opening(opened, &keys, reality, now)?;
                 }
                 Key::Soak(order, stage) if !keys.contains(&Key::SoakTimer(*order, *stage)) => {
-                    check_members((*order, *stage), (store, machines))?;
+                    check_members(RolloutStage { order: *order, stage: *stage }, reality)?;
                     self.last_news.insert(*order, now);
                 }
                 Key::Failed(order, _) => drop(self.last_news.insert(*order, now)),
@@ -96,17 +99,18 @@ impl StageLaws {
 
     fn check_opening(
         &self,
-        (order, opened): (InstructionOrder, u32),
+        opens: RolloutStage,
         keys: &[Key],
-        (store, machines): (&Store, &[Machine]),
+        reality: Reality<'_>,
         now: u64,
     ) -> Result<(), Violation> {
+        let (RolloutStage { order, stage: opened }, store) = (opens, reality.store);
         let before = opened - 1;
         let is_next = before == 0 || store.entry(&Key::StageOpened(order, before).to_string()).is_some();
         if !is_next || store.entry(&Key::Halt(order).to_string()).is_some() {
             return broken("R6", format!("stage {opened} opens before {before}, or in a halted rollout"));
         }
-        let (members, soak) = check_members((order, before), (store, machines))?;
+        let (members, soak) = check_members(RolloutStage { order, stage: before }, reality)?;
         // The stages that one transaction opens besides are empty.
         let is_first = before == 0 || !keys.contains(&Key::StageOpened(order, before));
         if !is_first && members > 0 {
@@ -123,10 +127,8 @@ impl StageLaws {
 }
 
 /// R6: all hosts up to a stage are through. Returns how many hosts the stage has, and its soak.
-fn check_members(
-    (order, before): (InstructionOrder, u32),
-    (store, machines): (&Store, &[Machine]),
-) -> Result<(u32, Option<Span>), Violation> {
+fn check_members(of: RolloutStage, reality: Reality<'_>) -> Result<(u32, Option<Span>), Violation> {
+    let (RolloutStage { order, stage: before }, store) = (of, reality.store);
     let Some((record, written_at)) = record_of(store, order) else {
         return broken("R6", "a stage is through, and its rollout has no record");
     };
@@ -142,10 +144,10 @@ fn check_members(
         if stage > before || roster.decommissioned.is_some() {
             continue;
         }
-        let has_version = has_version(&host, (order, &record.version), (store, machines));
+        let has_version = has_version(&host, order, &record.version, reality);
         let is_excused = store.entry(&Key::Excused(order, host.clone()).to_string()).is_some();
         // These hosts count only when the store knows that they are proven: a store that went back may not.
-        let is_known = || is_known_as_proven(&host, (order, &record.version), store);
+        let is_known = || is_known_as_proven(&host, order, &record.version, store);
         if (is_excused || entry.create_revision >= written_at) && !(has_version && is_known()) {
             continue;
         }
@@ -163,11 +165,7 @@ fn check_members(
 }
 
 /// True if the store says that a host has the version, or had it when its agent ran last.
-fn is_known_as_proven(
-    host: &HostName,
-    (order, version): (InstructionOrder, &Version),
-    store: &Store,
-) -> bool {
+fn is_known_as_proven(host: &HostName, order: InstructionOrder, version: &Version, store: &Store) -> bool {
     let entry = |key: Key| store.entry(&key.to_string()).map(|entry| entry.value);
     let announced = entry(Key::Announced(host.clone())).and_then(|value| codec::read_version(&value).ok());
     let progress = entry(Key::Progress(order, host.clone()));
@@ -181,9 +179,11 @@ fn is_known_as_proven(
 /// any more.
 pub(crate) fn has_version(
     host: &HostName,
-    (order, version): (InstructionOrder, &Version),
-    (store, machines): (&Store, &[Machine]),
+    order: InstructionOrder,
+    version: &Version,
+    reality: Reality<'_>,
 ) -> bool {
+    let Reality { store, machines } = reality;
     let live = store.entry(&Key::Live(host.clone()).to_string());
     let live = live.and_then(|entry| keys::Live::read(&entry.value).ok());
     let is_of = |machine: &Machine| {

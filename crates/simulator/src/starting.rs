@@ -44,7 +44,8 @@ impl Starting {
     /// is known of the host when it starts an instruction.
     pub(crate) fn read(
         store: &Store,
-        (machine, now): (&Machine, u64),
+        machine: &Machine,
+        now: u64,
         budgets: &BudgetLaws,
         earlier: impl FnOnce(InstructionOrder) -> Earlier,
     ) -> Option<Self> {

@@ -6,7 +6,12 @@ use crate::store::Change;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A task of a process of an agent on a machine.
-pub(crate) type Watcher = (usize, u64, Task);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Watcher {
+    pub(crate) machine: usize,
+    pub(crate) process: u64,
+    pub(crate) task: Task,
+}
 
 /// The machines whose agents watch keys and ranges.
 #[derive(Debug, Clone, Default)]
@@ -37,10 +42,11 @@ impl Watching {
     }
 
     /// A task of an agent watches exactly these ranges from now on.
-    pub(crate) fn watch(&mut self, (machine, process, task): Watcher, ranges: Vec<String>) {
+    pub(crate) fn watch(&mut self, watcher: Watcher, ranges: Vec<String>) {
+        let Watcher { machine, process, task } = watcher;
         self.forget(machine, task);
         for range in &ranges {
-            self.ranges.entry(range.clone()).or_default().insert((machine, process, task));
+            self.ranges.entry(range.clone()).or_default().insert(watcher);
         }
         self.of_task.insert((machine, task), (process, ranges));
     }
@@ -50,7 +56,7 @@ impl Watching {
         let Some((process, ranges)) = self.of_task.remove(&(machine, task)) else { return };
         for range in ranges {
             if let Some(watching) = self.ranges.get_mut(&range) {
-                watching.remove(&(machine, process, task));
+                watching.remove(&Watcher { machine, process, task });
             }
         }
     }

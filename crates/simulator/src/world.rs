@@ -7,6 +7,7 @@ use crate::history::Notes;
 use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
+use crate::reality::Reality;
 use crate::record_laws::check_records;
 use crate::scenario::Scenario;
 use crate::stage_laws::StageLaws;
@@ -264,7 +265,7 @@ impl World {
             mutation.transaction(&mut transaction);
         }
         if let Writer::Host(machine, Intent { starts: Some(version), .. }) = writer {
-            self.laws.expect_start(&self.store, (&self.machines[*machine], self.now), version);
+            self.laws.expect_start(&self.store, &self.machines[*machine], self.now, version);
         }
         let Ok(committed) = self.store.commit(&transaction, self.now) else { return Ok(None) };
         let is_applied = committed.applied;
@@ -283,10 +284,11 @@ impl World {
     /// Checks the laws after changes, and delivers these to the watches.
     pub(crate) fn publish(&mut self, changes: &[Change], writer: &Writer) -> Result<(), Violation> {
         self.laws.note(changes, writer, &self.machines, self.now)?;
-        self.ends.note(changes, writer, (&self.store, &self.machines))?;
-        self.stages.note(changes, (&self.store, &self.machines), self.now)?;
+        let reality = Reality { store: &self.store, machines: &self.machines };
+        self.ends.note(changes, writer, reality)?;
+        self.stages.note(changes, reality, self.now)?;
         check_records(changes, writer, &self.store)?;
-        self.falls.note(changes, writer, (&self.store, &self.machines), self.now)?;
+        self.falls.note(changes, writer, reality, self.now)?;
         if let Some(notes) = &mut self.notes {
             notes.note(changes, writer, &self.machines, self.now);
         }
