@@ -54,6 +54,7 @@ mod secure;
 mod service_manager;
 mod settings_errors;
 mod settings_trust;
+mod signatures;
 mod simulation;
 mod sources;
 mod steps;
