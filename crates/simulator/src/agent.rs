@@ -174,7 +174,7 @@ impl Agent {
             Some(_) => Life::Restarted,
             None => Life::New,
         };
-        let kept = found.disk.instance.clone().filter(|_| !is_cloned);
+        let kept = if is_cloned { None } else { found.disk.instance.clone() };
         let instance = kept.unwrap_or_else(|| world.token("i"));
         world.machines[machine].disk.instance = Some(instance.clone());
         let mut marks = Marks::default();

@@ -83,7 +83,10 @@ impl BudgetLaws {
         if start.is_halted {
             return broken("R2", format!("{host} starts, and its rollout is halted"));
         }
-        let Some(most) = start.most.filter(|_| counts) else { return Ok(()) };
+        if !counts {
+            return Ok(());
+        }
+        let Some(most) = start.most else { return Ok(()) };
         if start.is_over {
             return broken("R3", format!("{host} starts, and more hosts failed than the rollout tolerates"));
         }
@@ -153,7 +156,8 @@ impl BudgetLaws {
 /// True if a host fails by these changes.
 pub(crate) fn has_failed(changes: &[Change]) -> bool {
     changes.iter().any(|change| {
-        let failed = change.entry.as_ref().filter(|_| matches!(Key::parse(&change.key), Ok(Key::Failed(..))));
+        let failed =
+            if matches!(Key::parse(&change.key), Ok(Key::Failed(..))) { change.entry.as_ref() } else { None };
         failed.is_some_and(|entry| keys::Failed::read(&entry.value).is_ok_and(|failed| !failed.healed))
     })
 }

@@ -44,8 +44,8 @@ impl Agent {
             self.drop_mark(world);
         }
         let old = self.ending.search;
-        let held = old.filter(|_| self.ending.mark.is_some());
-        let search = self.looks_for().filter(|_| may_write).or(held);
+        let held = if self.ending.mark.is_some() { old } else { None };
+        let search = if may_write { self.looks_for().or(held) } else { held };
         if old == search {
             return;
         }
@@ -154,7 +154,10 @@ impl Agent {
             return Ok(());
         }
         let order = self.ending.search.map(|search| search.order);
-        let Some(order) = order.filter(|_| self.fence().is_some()) else { return Ok(()) };
+        if self.fence().is_none() {
+            return Ok(());
+        }
+        let Some(order) = order else { return Ok(()) };
         match (wait, answer) {
             (EndWait::Asks, Answer::Read(found)) => {
                 match closing_task(order, &self.state.host, None, &found) {

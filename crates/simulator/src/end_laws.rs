@@ -53,7 +53,10 @@ impl EndLaws {
         let wrote = |change: &&Change| change.key == Key::CurrentVersion.to_string();
         let written = changes.iter().find(wrote).map(|change| change.revision);
         let before = written.map(|revision| std::mem::replace(&mut self.target, revision));
-        if let Some(before) = before.filter(|_| is_host && keys.contains(&Key::CurrentVersion)) {
+        if let Some(before) = before
+            && is_host
+            && keys.contains(&Key::CurrentVersion)
+        {
             let halted =
                 keys.iter().find_map(|key| if let Key::Halt(order) = key { Some(*order) } else { None });
             if halted.is_some_and(|order| order.revision != before) {

@@ -142,7 +142,10 @@ impl FallLaws {
             let progress = entry(Key::Progress(order, host.clone()));
             let progress = progress.and_then(|entry| keys::Progress::read(&entry.value).ok());
             let was_proven = progress.is_some_and(|progress| progress.state == ProgressState::Proven);
-            let Some(roster) = entry(Key::Host(host.clone())).filter(|_| was_proven) else { continue };
+            if !was_proven {
+                continue;
+            }
+            let Some(roster) = entry(Key::Host(host.clone())) else { continue };
             let is_late = roster.create_revision >= written_at;
             let roster = keys::Host::read(&roster.value).unwrap_or_default();
             let is_later = stage.is_some_and(|stage| stage_number(&record, host, &roster) >= stage);

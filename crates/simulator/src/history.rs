@@ -152,10 +152,12 @@ impl Notes {
             }
             (Key::Failed(_, host), Some(value)) => {
                 let failed = keys::Failed::read(value).ok()?;
-                match failed.healed {
-                    true => FleetFact::Healed(host),
-                    false if is_new => FleetFact::Failed(host, failed.kind),
-                    false => return None,
+                if failed.healed {
+                    FleetFact::Healed(host)
+                } else if is_new {
+                    FleetFact::Failed(host, failed.kind)
+                } else {
+                    return None;
                 }
             }
             (Key::Failed(_, host), None) => FleetFact::Healed(host),

@@ -27,7 +27,7 @@ impl HoldLaws {
         self.until.remove(&machine);
         self.holds.remove(&machine);
         // A repair proves nothing new.
-        let hold = record.filter(|_| !is_repair).and_then(|record| record.hold);
+        let hold = if is_repair { None } else { record.and_then(|record| record.hold) };
         let millis = hold.and_then(|hold| u64::try_from(hold.0.as_millis()).ok());
         self.holds.extend(millis.map(|millis| (machine, millis)));
     }
@@ -37,7 +37,8 @@ impl HoldLaws {
         if progress.state == ProgressState::Started {
             return;
         }
-        let hold = self.holds.remove(&machine).filter(|_| progress.state == ProgressState::Proven);
+        let held = self.holds.remove(&machine);
+        let hold = if progress.state == ProgressState::Proven { held } else { None };
         let at = u64::try_from(progress.at.0 - BEGAN).unwrap_or(0) * 1_000;
         self.until.extend(hold.map(|hold| (machine, at + hold)));
     }

@@ -292,7 +292,9 @@ impl Fleet {
         let order = instruction.order;
         let found = self.world.store.list(&Prefix::Rollout(order));
         let record = found.value_of(keys::RolloutRecord(order));
-        if let Some(record) = record.filter(|_| found.get(&Key::Halt(order)).is_some()) {
+        if let Some(record) = record
+            && found.get(&Key::Halt(order)).is_some()
+        {
             let act = self.act("rollout resume");
             self.operate(rollout::resume(order, record, &found, &act));
         }

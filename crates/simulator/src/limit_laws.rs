@@ -184,7 +184,7 @@ impl LimitLaws {
         let is_of_claims = |change: &Change| ranges.iter().any(|range| change.key.starts_with(range));
         let matters = changes.iter().any(is_of_claims) || writer.is_some_and(|writer| writer.starts);
         let pair = |((limit, _), host): (&(Limit, u32), &HostName)| (host.clone(), limit.clone());
-        let before = self.claims.iter().filter(|_| matters).map(pair).collect();
+        let before = if matters { self.claims.iter().map(pair).collect() } else { BTreeSet::new() };
         for change in changes {
             let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
             self.take(&change.key, value, now);
@@ -281,7 +281,10 @@ impl LimitLaws {
         before: &BTreeSet<(HostName, Limit)>,
         HostWriter { machine, starts, .. }: HostWriter<'_>,
     ) -> Result<(), Violation> {
-        let Some(disturbed) = self.disturbed.get(host).filter(|_| !starts) else { return Ok(()) };
+        if starts {
+            return Ok(());
+        }
+        let Some(disturbed) = self.disturbed.get(host) else { return Ok(()) };
         let is_own = machine.host == *host;
         // One that works is listed in a moment.
         if is_own && (disturbed.is_untouched(machine) || machine.truth.proven.is_some()) {

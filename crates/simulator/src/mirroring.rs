@@ -98,7 +98,8 @@ impl Agent {
 
     pub(crate) fn take_change(&mut self, world: &World, mut change: Change) {
         if world.machines[self.machine].is_older
-            && let Some(entry) = change.entry.as_mut().filter(|_| change.key == Key::Store.to_string())
+            && let Some(entry) = change.entry.as_mut()
+            && change.key == Key::Store.to_string()
         {
             entry.value = as_read_by_older(&entry.value);
         }

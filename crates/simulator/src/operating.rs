@@ -66,7 +66,10 @@ impl Fleet {
         let max = LimitSize::Hosts(rng.u32(0..5));
         let limits =
             record.limits.first().map(|limit| LimitOption { by: limit.by.clone(), value: None, max });
-        let budget = record.budget.filter(|_| rng.bool()).map(|_| rng.u32(0..4));
+        let budget = match record.budget {
+            Some(_) if rng.bool() => Some(rng.u32(0..4)),
+            _ => None,
+        };
         let limits: Vec<LimitOption> = limits.into_iter().collect();
         if let Ok(changed) = record_with(&record, &limits, budget) {
             let act = self.act("rollout set");

@@ -21,7 +21,9 @@ pub(crate) fn check_records(changes: &[Change], writer: &Writer, store: &Store) 
             continue;
         };
         let record = keys::RolloutRecord::read(&entry.value).ok().filter(|record| record.refused.is_none());
-        if let Some(record) = record.filter(|_| entry.create_revision == entry.mod_revision) {
+        if let Some(record) = record
+            && entry.create_revision == entry.mod_revision
+        {
             check_good(order, &record, store)?;
             check(&record, entry.mod_revision, store)?;
         }

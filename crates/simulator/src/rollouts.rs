@@ -95,9 +95,9 @@ impl Agent {
                 let now = world.clock(self.machine);
                 let view = RolloutView::new(&self.state.host, &instruction, &found, now);
                 let since = *self.lacks_record_since.get_or_insert(world.now);
-                self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
+                self.lacks_record_since = if view.lacks_record() { Some(since) } else { None };
                 let task = view.record_task(Duration::from_millis(world.now - since));
-                let holders = view.holders().filter(|_| view.is_queued());
+                let holders = if view.is_queued() { view.holders() } else { None };
                 let author = Author { by: self.state.host.to_string(), at: world.wall() };
                 let halt = view.halts(&instruction.version, author).into_iter().next();
                 let (ranges, revision) = (view.ranges(), view.revision);

@@ -117,8 +117,9 @@ impl StageLaws {
             return broken("R6", format!("stage {opened} opens together with {before}, which has hosts"));
         }
         let quiet = self.last_news.get(&order).map_or(u64::MAX, |at| now - at);
-        match soak.filter(|_| members > 0) {
-            Some(soak) if quiet.saturating_add(LEASE_SLACK) < soak.0.as_millis() as u64 => {
+        let is_early = |soak: Span| quiet.saturating_add(LEASE_SLACK) < soak.0.as_millis() as u64;
+        match soak {
+            Some(soak) if members > 0 && is_early(soak) => {
                 broken("R6", format!("stage {opened} opens {quiet} ms after news; the soak takes {soak}"))
             }
             _ => Ok(()),

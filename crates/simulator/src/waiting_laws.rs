@@ -117,9 +117,10 @@ impl WaitingLaws {
             let what = format!("nothing has kept {host} from starting for {} s, and it waits", lasted / 1000);
             return broken("R7", what);
         }
-        let lookers =
-            views.iter().filter(|agent| agent.is_able && (agent.wants_to_start || agent.looks_again));
-        let lacks = lookers.filter(|_| current.lacks_record).map(|agent| (agent.host.clone(), agent.process));
+        let looks = |agent: &&AgentView| {
+            current.lacks_record && agent.is_able && (agent.wants_to_start || agent.looks_again)
+        };
+        let lacks = views.iter().filter(looks).map(|agent| (agent.host.clone(), agent.process));
         if let Some((host, lasted)) = self.without_record.look(lacks, |_| DONE_WITHIN, now) {
             let what = format!("{host} waits for the record of its rollout for {} s", lasted / 1000);
             return broken("R7", what);
@@ -207,7 +208,10 @@ fn free(current: &Current, agent: &AgentView) -> Option<Free> {
 /// Returns the holders of claims whose agents do not run and for which a host waits that comes first.
 fn vanished(current: &Current, agent: &AgentView, raft_term: u64) -> Option<Vec<(HostName, Vanished)>> {
     let host = &agent.host;
-    let roster = &current.members.get(host).filter(|_| is_held_by_limits_alone(current, host))?.roster;
+    let roster = &current.members.get(host)?.roster;
+    if !is_held_by_limits_alone(current, host) {
+        return None;
+    }
     let full = current.limits_of(roster).into_iter().find(|(limit, max)| {
         let others = current.holders.get(limit).into_iter().flatten().filter(|(_, of)| *of != host);
         others.count() >= *max as usize
