@@ -35,8 +35,9 @@ impl Certificates {
             self.log_problem();
             facts.certificates = certificate_ends(&self.files);
             let mut warned = false;
-            for (file, end) in facts.certificates.iter().filter(|_| now.boot >= self.warn_again) {
-                if let Some(warning) = certificate_warning(file, *end, now.wall) {
+            let warns = now.boot >= self.warn_again;
+            for (file, end) in &facts.certificates {
+                if warns && let Some(warning) = certificate_warning(file, *end, now.wall) {
                     tracing::warn!("{warning}");
                     warned = true;
                 }

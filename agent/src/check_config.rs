@@ -108,7 +108,10 @@ struct Places {
 impl Places {
     /// Returns the file and line that set this, if one does.
     fn in_files(&self, setting: &str) -> Option<String> {
-        let (file, line) = self.read.place(setting).filter(|_| self.read.is_written(setting))?;
+        if !self.read.is_written(setting) {
+            return None;
+        }
+        let (file, line) = self.read.place(setting)?;
         Some(format!("{file}:{line}"))
     }
 

@@ -32,7 +32,10 @@ pub fn load(path: &Path) -> Result<Settings> {
     // What is checked without another machine and without files is wrong at any time.
     let of_bundles = read.as_ref().and_then(|read| bundles::check_texts(read.bundles.as_ref()?));
     errors.extend(of_bundles.map(|why| SettingsError::of_file(&path.display().to_string(), why)));
-    let Some(mut settings) = read.filter(|_| errors.is_empty()) else {
+    if !errors.is_empty() {
+        return Err(SettingsErrors(errors).into());
+    }
+    let Some(mut settings) = read else {
         return Err(SettingsErrors(errors).into());
     };
     apply_environment(&mut settings, variable);

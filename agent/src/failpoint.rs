@@ -25,7 +25,10 @@ pub(crate) async fn task_fault(task: &str) {
     let wanted = std::env::var("ORCHESTRATE_FAILPOINT").unwrap_or_default();
     let mut parts = wanted.splitn(3, ':');
     let (kind, name, file) = (parts.next(), parts.next(), parts.next());
-    let Some(file) = file.filter(|_| name == Some(task)) else { return std::future::pending().await };
+    if name != Some(task) {
+        return std::future::pending().await;
+    }
+    let Some(file) = file else { return std::future::pending().await };
     while !std::path::Path::new(file).exists() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }

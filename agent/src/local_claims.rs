@@ -175,8 +175,8 @@ impl LocalClaims {
         let Parts { presence, fencing, session, .. } = &*self.parts;
         let fencing = fencing.borrow().clone();
         let is_usable = !fencing.decommissioned && fencing.history == session.marks().history;
-        match (&*presence.borrow(), fencing.store_revision.filter(|_| is_usable)) {
-            (PresenceState::Held { lease, live_revision }, Some(store_revision)) => {
+        match (&*presence.borrow(), fencing.store_revision) {
+            (PresenceState::Held { lease, live_revision }, Some(store_revision)) if is_usable => {
                 let fence = Fence { live_revision: *live_revision, live_lease: *lease, store_revision };
                 Ok(JudgedStore { history: fencing.history, fence })
             }

@@ -154,8 +154,11 @@ impl Bundles {
 
     /// Begins to upload the first bundle that is due, unless an upload is under way.
     fn begin_upload(&mut self, settings: &BundlesSettings) {
+        if self.uploading.is_some() {
+            return;
+        }
         let due = self.waiting.iter().position(|waiting| waiting.at <= Instant::now());
-        let due = due.filter(|_| self.uploading.is_none()).and_then(|at| self.waiting.remove(at));
+        let due = due.and_then(|at| self.waiting.remove(at));
         let Some(mut waiting) = due else { return };
         let (settings, path) = (settings.clone(), self.directory.path().to_owned());
         self.uploading = Some(tokio::task::spawn_blocking(move || {
@@ -263,6 +266,9 @@ fn failed(status: &Status) -> Option<Failed> {
         return None;
     };
     let is_of_target = verdict.version.as_ref().is_none_or(|failed| failed == version);
+    if !is_of_target || status.running.is_some() {
+        return None;
+    }
     Some(Failed {
         host: status.host.clone()?,
         version: version.clone(),
@@ -270,5 +276,4 @@ fn failed(status: &Status) -> Option<Failed> {
         cause: status.cause.clone()?,
         report: decision.report.clone(),
     })
-    .filter(|_| is_of_target && status.running.is_none())
 }

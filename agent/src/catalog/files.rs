@@ -194,7 +194,7 @@ impl Reconcile for Files {
             self.touch();
         }
         let soon = Instant::now() + TOUCH_INTERVAL;
-        let cache_due = self.cache.not_before.filter(|_| is_behind);
+        let cache_due = if is_behind { self.cache.not_before } else { None };
         Some(cache_due.map_or(soon, |at| at.min(soon)).into())
     }
 }

@@ -37,7 +37,9 @@ impl Executor {
         let written = self.session.write_host(&content, write.expected(), Deadline::of_request()).await;
         let (written, found) = written.map_err(ExecuteError::Store)?;
         let reads = write.rollout_reads();
-        if let Some(found) = found.filter(|_| !reads.is_empty()) {
+        if let Some(found) = found
+            && !reads.is_empty()
+        {
             context.rollout_found = FoundRollout::new(&marks, reads, found).map(Arc::new);
         }
         let revision = match written {

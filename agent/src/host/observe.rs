@@ -114,7 +114,7 @@ impl Reconciler {
             context.unsaved = true;
         }
         let is_trusted = context.store_trust == StoreTrust::Trusted;
-        let fence = context.fence().filter(|_| is_trusted);
+        let fence = if is_trusted { context.fence() } else { None };
         let history = self.executor.session.marks().history;
         let wanted = fence.map(|fence| WantedEnd { history, search: looks(context), fence });
         self.rollout.end_wanted.send_if_modified(|old| {

@@ -130,8 +130,13 @@ impl RolloutEndTask {
         let now = Instant::now();
         let mark = Mark { lease, history, keep_at: now + MARK_INTERVAL, read_at: 0, read_again: [now; 2] };
         let applied = self.write_mark(order, revision, hosts, &mark, fence).await?;
-        self.mark = Some(mark).filter(|_| applied);
-        Ok((!applied).then_some(Some(hosts)))
+        if applied {
+            self.mark = Some(mark);
+            Ok(None)
+        } else {
+            self.mark = None;
+            Ok(Some(Some(hosts)))
+        }
     }
 
     /// Writes the mark. Returns false if another host was faster. If the answer is lost, the mark may be there: the
@@ -278,7 +283,7 @@ impl RolloutEndTask {
             self.drop_mark();
         }
         let searched = wanted.as_ref().and_then(|wanted| wanted.search);
-        let search = searched.or_else(|| self.search.filter(|_| self.mark.is_some()));
+        let search = if self.mark.is_some() { searched.or(self.search) } else { searched };
         if search != self.search {
             let is_same = |search: &EndSearch| search.order == self.search.map_or(search.order, |s| s.order);
             let holds = self.mark.is_some() && search.as_ref().is_some_and(is_same);

@@ -133,7 +133,7 @@ impl RolloutTask {
         let (deadline, order) = (Deadline::of_request(), wanted.instruction.order);
         let of = &wanted.instruction;
         let first = first_reads(&self.host, order);
-        let known = wanted.found.as_ref().filter(|_| self.session.marks().history == wanted.history);
+        let known = if self.session.marks().history == wanted.history { wanted.found.as_ref() } else { None };
         // What is older than `since` would not be handed out.
         let read_at = self.read_at.max(wanted.since - 1);
         let known = known.filter(|known| known.is_newer(wanted.history, read_at, self.changed_at));
@@ -243,15 +243,17 @@ impl RolloutTask {
                 Err(error) => tracing::warn!(%error, "the rollout could not be halted"),
             }
         }
-        self.lacks_record = Some((since, writes_at)).filter(|_| view.lacks_record());
-        self.stage_delay = view.waits_for_stage().then(|| view.stage_delay(1.0));
+        self.lacks_record = if view.lacks_record() { Some((since, writes_at)) } else { None };
+        self.stage_delay = if view.waits_for_stage() { Some(view.stage_delay(1.0)) } else { None };
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
         // Before it has a ticket, a host does not know who comes first.
-        let holders = view.holders().filter(|_| view.is_queued());
+        let holders = if view.is_queued() { view.holders() } else { None };
         let looks_after = holders.is_some();
         // The host may have its turn now, so what it may do about others comes later.
         self.hand_out(wanted, view);
-        if let Some(holders) = holders.filter(|_| self.looks_after_at <= Instant::now()) {
+        if let Some(holders) = holders
+            && self.looks_after_at <= Instant::now()
+        {
             self.look_after(wanted, &holders).await?;
         }
         let interval = interval.mul_f64(0.5 + jitter());
@@ -360,7 +362,10 @@ impl Reconcile for RolloutTask {
         };
         // Whatever woke the task, another wish is news: it is marked as seen above.
         if self.read_for.as_ref() == Some(&wanted) {
-            if let Some(longest) = self.stage_delay.filter(|_| is_news && is_event) {
+            if let Some(longest) = self.stage_delay
+                && is_news
+                && is_event
+            {
                 self.again_at = self.again_at.min(Instant::now() + longest.mul_f64(jitter()));
             }
             if !is_news || is_event && self.stage_delay.is_some() {

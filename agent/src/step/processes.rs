@@ -175,7 +175,10 @@ impl RunnerTrace {
 
     /// Removes the control group if the runner could not do so.
     pub(super) fn remove_group(&self) {
-        let Some(path) = self.control_group.as_deref().filter(|_| self.boot_id == boot_id()) else { return };
+        if self.boot_id != boot_id() {
+            return;
+        }
+        let Some(path) = self.control_group.as_deref() else { return };
         let begin = boot_millis();
         loop {
             match std::fs::remove_dir(path) {

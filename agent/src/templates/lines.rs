@@ -77,7 +77,9 @@ fn length_of(tag: &str) -> Option<usize> {
             None
         }
         Some(open) => {
-            quote = quote.filter(|_| c != open);
+            if c == open {
+                quote = None;
+            }
             None
         }
         None if matches!(c, '"' | '\'') => {

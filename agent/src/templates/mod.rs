@@ -206,7 +206,9 @@ impl Renderer {
             }
             // Another output of the same command is no news.
             let is_news = before.is_none_or(|before| !before.is_same_as(&state));
-            if let Some(why) = state.problem.as_ref().filter(|_| is_news) {
+            if let Some(why) = state.problem.as_ref()
+                && is_news
+            {
                 tracing::warn!(file = %target.display(), why, "a template is not up to date");
             }
             Arc::make_mut(states).insert(target.clone(), state);
