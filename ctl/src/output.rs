@@ -115,7 +115,7 @@ impl Output {
 
     /// Returns what the result says, whatever the revision of the store at which it was read.
     fn content(&self) -> Vec<u8> {
-        let value = serde_json::from_str(self.text.as_str()).ok().filter(|_| self.is_json());
+        let value = if self.is_json() { serde_json::from_str(self.text.as_str()).ok() } else { None };
         let Some(serde_json::Value::Object(mut value)) = value else {
             return self.text.as_str().as_bytes().to_vec();
         };
@@ -146,7 +146,10 @@ pub(crate) fn width() -> Option<usize> {
 }
 
 fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
-    let columns = tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?.ws_col;
+    if !stream.is_terminal() {
+        return None;
+    }
+    let columns = tcgetwinsize(stream).ok()?.ws_col;
     // Some terminals do not tell.
     (columns > 0).then_some(columns.into())
 }

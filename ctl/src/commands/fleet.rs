@@ -78,7 +78,9 @@ pub(super) async fn read_wait_causes(
         let (view, _) = catalog::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
     }
-    if let Some(order) = fleet.target().order().filter(|_| any(fleet, WhyNot::depends_on_halt)) {
+    if let Some(order) = fleet.target().order()
+        && any(fleet, WhyNot::depends_on_halt)
+    {
         let halt = Key::Halt(order);
         let found =
             store.session.read_all(std::slice::from_ref(&halt), &[], Some(revision), store.deadline).await?;

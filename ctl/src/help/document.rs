@@ -80,9 +80,10 @@ pub(crate) fn exit_codes(section: &Section, exits: &[Exit]) -> Vec<(String, Stri
     let mut codes = merged(codes);
     let is_own = |code: &(String, String)| code.0.parse::<u8>().is_err();
     let of_command = has_table && codes.iter().any(is_own);
-    for (code, text) in codes.iter_mut().filter(|_| !of_command) {
+    for (code, text) in &mut codes {
         // A section names only what the general meaning does not cover.
         match code.as_str() {
+            _ if of_command => {}
             "2" if !text.contains("store") => text.push_str("; or the store cannot be read"),
             "64" => text.push_str("; or wrong usage"),
             _ => {}

@@ -125,7 +125,9 @@ pub(crate) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
             if shown.first_line == 0 && shown.log.is_empty() {
                 output::note(if is_over { "it printed nothing" } else { "it has printed nothing so far" });
             }
-            if let Some(end) = shown.run.end.filter(|_| options.runs.follow) {
+            if let Some(end) = shown.run.end
+                && options.runs.follow
+            {
                 output::note(&format!("the step {end}"));
             }
             return Ok(Exit::Yes);

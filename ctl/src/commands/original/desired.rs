@@ -89,7 +89,7 @@ impl Verb for CurrentVersion {
                 (version, false)
             }
         };
-        let revision = revision.filter(|_| version.is_some());
+        let revision = if version.is_some() { revision } else { None };
         let answer = CurrentVersionAnswer { version: version.as_ref(), revision, from_store };
         output.sorted_answer(&answer, |o| {
             o.line(version.as_ref().map_or("None", Version::as_str));
@@ -212,7 +212,7 @@ impl Verb for PendingUpdate {
         let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
         let is_installed = installed.as_ref().is_some_and(|text| !text.is_empty());
         let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
-        let held_back = held_back.filter(|_| starts && !self.peek);
+        let held_back = if starts && !self.peek { held_back } else { None };
         let has_policy = read.as_ref().is_ok_and(|found| found.get(&Key::RolloutPolicy).is_some());
         // The answer "yes" is the start of a script: it takes claims.
         let claims = starts && !self.peek && !agent_drives && has_policy && held_back.is_none();

@@ -219,7 +219,9 @@ impl Reader<'_> {
         let kinds = known_types();
         let state = |state| kinds.iter().map(move |kind| Prefix::Status(kind.clone(), state));
         let mut prefixes: Vec<Prefix> = state(StatusState::Failed).collect();
-        prefixes.extend(state(StatusState::Pending).filter(|_| warnings));
+        if warnings {
+            prefixes.extend(state(StatusState::Pending));
+        }
         let reporting = kinds.iter().map(|kind| Prefix::Reporting(kind.clone()));
         let others = [Prefix::Hosts, Prefix::Lives].into_iter().chain(reporting);
         let first_other = prefixes.len();
@@ -254,8 +256,9 @@ impl Reader<'_> {
         if counts[first_of_services..].iter().any(|count| *count > 0) {
             let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
             found.failures.extend(fleet.failed_services().into_iter().map(Problem::from));
-            let in_warning = fleet.warning_services().into_iter().filter(|_| warnings);
-            found.warnings.extend(in_warning.map(Problem::from));
+            if warnings {
+                found.warnings.extend(fleet.warning_services().into_iter().map(Problem::from));
+            }
             found.bundles = NewestBundles::of(&fleet);
         }
         found.failures.sort();

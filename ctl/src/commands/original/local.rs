@@ -139,8 +139,8 @@ impl Verb for LocalHealth {
         let known = !snapshot.entries.is_empty();
         let list = failing.iter().map(|(check, output)| FailingResult { check, output }).collect();
         output.sorted_answer(&LocalHealthAnswer { host: &host, known, failing: list }, |o| {
-            for (check, detail) in failing.iter().filter(|_| self.verbose) {
-                o.line(&format!("{check}: {detail}"));
+            if self.verbose {
+                failing.iter().for_each(|(check, detail)| o.line(&format!("{check}: {detail}")));
             }
         });
         Ok(Exit::Own(failing.len().min(HEALTH_MAX) as u8))

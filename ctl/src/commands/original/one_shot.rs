@@ -292,7 +292,7 @@ async fn write_status(
     let is_own = settings.host_name == writer.host.as_str();
     let record = StatusRecord {
         at: now(),
-        version: installed.filter(|_| is_own),
+        version: if is_own { installed } else { None },
         code: Some(code),
         reason: String::new(),
         cause: None,
@@ -424,7 +424,10 @@ async fn write_listing(writer: &Writer<'_>, known: KnownHost, running: &Version)
 /// none, and the user may have no right to delete it there.
 fn heal(host: &HostName, snapshot: &KeySnapshot) -> Option<Operation> {
     let identity = snapshot.value_of(keys::Store)?;
-    let instruction = Instruction::find(snapshot).filter(|_| identity.has_brakes)?;
+    if !identity.has_brakes {
+        return None;
+    }
+    let instruction = Instruction::find(snapshot)?;
     Some(Operation::Delete(Key::Failed(instruction.order, host.clone())))
 }
 

@@ -197,11 +197,14 @@ impl Verb for GlobalDisablePuppet {
             let (found, view) = read(store).await?;
             let (change, is_last) = disable_all(&view);
             let is_done = view.holds_all() && change.is_empty();
-            let revision = match is_done {
-                true => Some(found.revision),
-                false => commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?,
+            let revision = if is_done {
+                Some(found.revision)
+            } else {
+                commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?
             };
-            if let Some(revision) = revision.filter(|_| is_last) {
+            if let Some(revision) = revision
+                && is_last
+            {
                 output.sorted_answer(&DisableAnswer { changed: !is_done, revision }, |_| {});
                 return Ok(Exit::Yes);
             }
@@ -284,7 +287,10 @@ impl Verb for Upgrade {
         } else {
             round(&version, &rules, true, &mut done, store).await?;
         }
-        while let Some(stop) = stop.as_mut().filter(|_| !done.is_over && !stopped) {
+        while let Some(stop) = stop.as_mut()
+            && !done.is_over
+            && !stopped
+        {
             stopped = stop.within(RETRY_INTERVAL).await;
             if stopped {
                 break;

@@ -186,7 +186,7 @@ async fn verify<'a>(
     let announces = |key| snapshot.get(key).is_some_and(|entry| announces(&entry.value, version));
     let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
     for (host, keys) in hosts.iter().zip(keys.chunks_exact(3)) {
-        let listed = snapshot.get(&keys[0]).filter(|_| !is_tombstone(snapshot.get(&keys[2])));
+        let listed = if !is_tombstone(snapshot.get(&keys[2])) { snapshot.get(&keys[0]) } else { None };
         match listed {
             None => missing.push(*host),
             Some(_) if !announces(&keys[1]) => unconfirmed.push(*host),

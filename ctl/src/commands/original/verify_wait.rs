@@ -104,7 +104,9 @@ pub(super) async fn wait_for<'a>(
         let error = anyhow!("interrupted; the store has not answered yet");
         return Err(Failure::new(Exit::Own(INTERRUPTED), error));
     };
-    if let Some(error) = seen.look_failed.filter(|_| !verified.missing.is_empty()) {
+    if let Some(error) = seen.look_failed
+        && !verified.missing.is_empty()
+    {
         output::warn(&format!("what keeps the missing hosts is not known: {error}"));
     }
     let mut causes = seen.causes;

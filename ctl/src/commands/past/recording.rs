@@ -338,7 +338,9 @@ impl LocalVerb for Erase {
                 place.load(name).map_err(|why| format!("it may have values: {why}")).and_then(|bytes| {
                     let erased =
                         erase(&bytes, |key| self.includes(key), &mark).map_err(|error| why_left(&error))?;
-                    if let Some(bytes) = erased.as_ref().filter(|_| !self.dry_run) {
+                    if let Some(bytes) = erased.as_ref()
+                        && !self.dry_run
+                    {
                         place.replace(name, bytes).map_err(|why| format!("it has values: {why}"))?;
                     }
                     Ok(erased.is_some())

@@ -132,7 +132,9 @@ fn check_values(limits: &[LimitOption], found: &KeySnapshot) -> Result<(), Failu
             let of_host = by.of_host(entry).ok().flatten();
             of_host.is_some_and(|limit| value.as_ref().is_none_or(|value| limit.value == *value))
         };
-        if let Some(value) = value.as_ref().filter(|_| !roster.values().any(is_counted)) {
+        if let Some(value) = value.as_ref()
+            && !roster.values().any(is_counted)
+        {
             return Err(Failure::refused(format!(
                 "--max: no host of the roster has {by} {value}; nothing was changed"
             )));

@@ -380,8 +380,8 @@ fn print_end(planned: &Planned, output: &mut Output) {
             output.line(&format!(
                 "the rollout would halt after {at}, when {started} hosts have started: {why}"
             ));
-            if let Some(good) =
-                record.good.as_ref().filter(|_| record.on_halt == schema::records::OnHalt::RollBack)
+            if let Some(good) = &record.good
+                && record.on_halt == schema::records::OnHalt::RollBack
             {
                 output.line(&format!("the hosts would go back to {good}"));
             }

@@ -131,12 +131,12 @@ async fn resume_updates(only: Option<Stop>, store: &Store<'_>, output: &mut Outp
         }
         return Ok(exit);
     }
-    let was_halted = match halted.filter(|_| only != Some(Stop::Pause)) {
-        Some((failures, found)) => {
+    let was_halted = match halted {
+        Some((failures, found)) if only != Some(Stop::Pause) => {
             end_halt(failures, &found, store).await?;
             true
         }
-        None => {
+        _ => {
             output::note(match only {
                 None => "updates are neither paused nor halted",
                 Some(Stop::Pause) => "updates are not paused",

@@ -15,9 +15,11 @@ pub(super) fn heading(record: &RolloutRecord, from: Option<&Version>, stages: &[
     let by = record.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
     let reason = record.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let open = stages.iter().rposition(|stage| stage.state != StageState::Closed);
-    let stage = match open.filter(|_| stages.len() > 1) {
-        Some(open) => format!("; stage {} of {}: {}", open + 1, stages.len(), stages[open].name),
-        None => String::new(),
+    let stage = match open {
+        Some(open) if stages.len() > 1 => {
+            format!("; stage {} of {}: {}", open + 1, stages.len(), stages[open].name)
+        }
+        _ => String::new(),
     };
     let at = rfc3339(record.at).map(|at| format!(" at {at}")).unwrap_or_default();
     format!("{}{from}, triggered{by}{at}{reason}{stage}", record.version)

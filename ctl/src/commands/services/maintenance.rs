@@ -234,7 +234,10 @@ impl Target {
         let service = options.service.as_deref().map(ServiceName::new).transpose().map_err(Failure::usage)?;
         let argument = named.and_then(|word| ServiceName::new(word).ok());
         let is_host = matches!(&parsed, Ok(Some(host)) if is_known(host, found));
-        if let Some(own) = own.filter(|_| options.hostname.is_none() && service.is_none() && !is_host)
+        if let Some(own) = own
+            && options.hostname.is_none()
+            && service.is_none()
+            && !is_host
             && let Some(old) = argument.as_ref().filter(|old| has(own, old))
         {
             let warning = Some(format!(

@@ -61,8 +61,7 @@ impl LocalVerb for Lint {
             let has_settings = !files.settings.is_empty();
             open.extend(
                 host.iter()
-                    .filter(|_| has_settings)
-                    .filter(|host| names_no_user(&host.settings))
+                    .filter(|host| has_settings && names_no_user(&host.settings))
                     .map(|host| host.source.clone()),
             );
             hosts.extend(host);

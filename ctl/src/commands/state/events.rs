@@ -92,7 +92,9 @@ impl Verb for Events {
         }
         if view.events.is_empty() {
             // A misspelled name would be taken for one of a host to which nothing was done.
-            if let Some(host) = host.filter(|_| !is_known) {
+            if let Some(host) = host
+                && !is_known
+            {
                 return Err(Failure::no(format!(
                     "host {host} is not known: it is not on the roster, and there is no event about it"
                 )));

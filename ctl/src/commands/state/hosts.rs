@@ -196,7 +196,8 @@ impl Verb for Add {
         let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
         let before = entry_of(&snapshot, host)?;
         let entry = patch.apply_to(before.clone(), now());
-        let unchanged = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
+        let unchanged =
+            if before.as_ref() == Some(&entry) { snapshot.get(&Key::Host(host.clone())) } else { None };
         let revision = match unchanged {
             Some(unchanged) => unchanged.mod_revision,
             None => {
@@ -295,7 +296,9 @@ impl Verb for Decommission {
         if known == 0 {
             return Err(Failure::no(format!("host {host} is not known")));
         }
-        if let Some(live) = snapshot.get(&Key::Live(host.clone())).filter(|_| !self.force) {
+        if let Some(live) = snapshot.get(&Key::Live(host.clone()))
+            && !self.force
+        {
             // Not every user may ask for the time of a lease.
             let left = store.session.lease_seconds_left(live.lease, store.deadline).await.ok();
             let left = left

@@ -93,9 +93,10 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
     let silent = SilentService::all(records.leased_suffixes(), healths.suffixes());
     let maintenance = MaintenanceView::all(&maintenances);
     let failures = failures.map(|(failures, _)| failures);
-    let outlook = match failures.as_ref().is_some_and(|failures| !failures.has_ended) {
-        true => status::outlook(revision, store).await?,
-        false => None,
+    let outlook = if failures.as_ref().is_some_and(|failures| !failures.has_ended) {
+        rollout_status::outlook(revision, store).await?
+    } else {
+        None
     };
     Ok(StatusParts { alarms: None, doubt: None, silent, maintenance, failures, outlook })
 }

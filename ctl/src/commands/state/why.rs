@@ -63,9 +63,10 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         fleet::read_wait_causes(&mut fleet, revision, store).await?;
         Vec::new()
     };
-    let rollout = match fleet.hosts().contains_key(host) {
-        true => host::read(host, &fleet, &snapshot, store).await?,
-        false => HostRollout::default(),
+    let rollout = if fleet.hosts().contains_key(host) {
+        host_rollout::read(host, &fleet, &snapshot, store).await?
+    } else {
+        HostRollout::default()
     };
     let retry = snapshot.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
     let view = HostView::new(host, &fleet, waits, rollout, retry, revision);
