@@ -385,7 +385,9 @@ impl Follower {
         let awaited = self.freshness.awaited();
         if let Some(began) = self.freshness.reach(reached) {
             self.fresh_at = Some(began);
-            if let Some(recorder) = self.recorder.as_mut().filter(|_| awaited == reached) {
+            if let Some(recorder) = self.recorder.as_mut()
+                && awaited == reached
+            {
                 recorder.tell_still(reached, began);
             }
         }

@@ -9,9 +9,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Starts the log. `ORCHESTRATE_LOG` takes precedence over the level. A bare level applies to this project's crates; other
 /// libraries log only warnings. A level that cannot be parsed counts as `info`.
 pub fn start(level: &str, format: LogFormat) {
-    let of_level = || match level.contains(['=', ',']) {
-        true => EnvFilter::try_new(level),
-        false => EnvFilter::try_new(format!("warn,observer={level},etcd_session={level}")),
+    let of_level = || {
+        if level.contains(['=', ',']) {
+            EnvFilter::try_new(level)
+        } else {
+            EnvFilter::try_new(format!("warn,observer={level},etcd_session={level}"))
+        }
     };
     let filter = EnvFilter::try_from_env("ORCHESTRATE_LOG").or_else(|_| of_level());
     let registry = tracing_subscriber::registry().with(filter.unwrap_or_else(|_| EnvFilter::new("info")));

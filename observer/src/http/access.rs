@@ -64,7 +64,7 @@ pub(super) struct Granted {
 impl Granted {
     /// Returns the token that the request itself has.
     pub(super) fn shown_token(&self) -> Option<TokenDigest> {
-        self.token.as_ref().filter(|_| !self.by_cookie).map(|(_, token)| *token)
+        if self.by_cookie { None } else { self.token.as_ref().map(|(_, token)| *token) }
     }
 
     /// Resolves when the token is accepted no longer.

@@ -73,9 +73,12 @@ pub(super) fn host_view(seen: &Seen<'_>, host: &HostName) -> Result<HostView, St
     let rollout = HostRollout::of(host, found, seen.now);
     let retry = found.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
     let view = HostView::new(host, fleet, waits, rollout, retry, seen.revision());
-    view.ok_or_else(|| match fleet.others().contains_key(host) {
-        true => format!("host {host} was decommissioned"),
-        false => format!("host {host} is not known: it is not on the roster and has never reported"),
+    view.ok_or_else(|| {
+        if fleet.others().contains_key(host) {
+            format!("host {host} was decommissioned")
+        } else {
+            format!("host {host} is not known: it is not on the roster and has never reported")
+        }
     })
 }
 

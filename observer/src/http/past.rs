@@ -20,7 +20,10 @@ pub(super) async fn show_past(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some((at, uri)) = without_moment(request.uri()).filter(|_| is_view(request.uri().path())) else {
+    if !is_view(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let Some((at, uri)) = without_moment(request.uri()) else {
         return next.run(request).await;
     };
     match moments.open(&at).await {

@@ -49,7 +49,10 @@ pub(crate) async fn find(fleet: Arc<SharedFleet>, kept: Arc<KeptIncidents>, time
 fn situation(moment: Moment, fleet: &SharedFleet) -> Option<Situation> {
     let age = moment.fresh_at?.elapsed();
     let observed = fleet.read();
-    let observed = observed.as_ref().filter(|_| age <= STALE_AFTER)?;
+    if age > STALE_AFTER {
+        return None;
+    }
+    let observed = observed.as_ref()?;
     Some(Situation::new(&observed.fleet, observed.found(), &fleet.last_alarms(), now()))
 }
 

@@ -175,7 +175,7 @@ impl Recorder {
         self.latest = self.latest.max(latest);
         let gap = gap.or_else(|| found.has_earlier.then(|| "the recorder did not run".to_owned()));
         let failure = self.failing_because.as_ref().map(|why| format!("it could not be written: {why}"));
-        let gap = failure.or(gap).filter(|_| !found.continues);
+        let gap = if found.continues { None } else { failure.or(gap) };
         let revision = snapshot.revision;
         self.create(&found, between, gap.clone(), &snapshot)?;
         self.failing_because = None;
@@ -297,7 +297,9 @@ impl Recorder {
         // Recording goes on, and what cannot be removed is tried again.
         let is_new = failed.is_some() && !self.cannot_tidy;
         self.cannot_tidy = failed.is_some();
-        if let Some(error) = failed.filter(|_| is_new) {
+        if let Some(error) = failed
+            && is_new
+        {
             tracing::warn!(%error, "old segments of the recording cannot be removed");
         }
         let Some(tidying) = tidying else { return Ok(()) };

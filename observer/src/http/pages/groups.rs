@@ -231,7 +231,7 @@ pub(super) fn ways(hosts: &[ListedHost], fill: Fill) -> Vec<(String, String)> {
 
 /// Returns where the fleet is shown in these groups.
 pub(super) fn to_groups(by: &str, fill: Fill) -> String {
-    let fill = Some(("fill", fill.as_str())).filter(|_| fill != Fill::default());
+    let fill = if fill == Fill::default() { None } else { Some(("fill", fill.as_str())) };
     with_parameters("/", [("by", by)].into_iter().chain(fill))
 }
 

@@ -168,7 +168,7 @@ fn counts(status: &StatusView) -> Vec<Count> {
             other => (*other, std::slice::from_ref(other)),
         };
         let to = with_parameters("/hosts", kinds.iter().map(|kind| ("verdict", kind.as_str())));
-        let to = Some(to).filter(|_| shown != VerdictKind::Ok);
+        let to = if shown == VerdictKind::Ok { None } else { Some(to) };
         counts.entry(place(shown)).or_insert(Count { verdict: shown, count: 0, to }).count += count;
     }
     counts.into_values().collect()
