@@ -33,7 +33,10 @@ impl Fleet {
     /// Returns the report of a live agent. If there is an instruction, the report counts only if
     /// the host decided on exactly that instruction.
     pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
-        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
+        if facts.live.is_none() {
+            return None;
+        }
+        let report = facts.readable_report()?;
         match &self.target {
             FleetTarget::Known { order, .. } => {
                 report.target.as_ref().is_some_and(|t| t.revision == order.revision).then_some(report)
@@ -52,12 +55,15 @@ impl Fleet {
         // The results of an agent are durable. Only the successful result of a script expires; the
         // key in `/orchestrate/reporting` then shows that it existed.
         let stale = |kind: &&StatusType| !facts.statuses.keys().any(|(found, _)| found == *kind);
-        let kind = facts.reporting.iter().find(stale).filter(|_| facts.live.is_none())?;
+        if facts.live.is_some() {
+            return None;
+        }
+        let kind = facts.reporting.iter().find(stale)?;
         Some(FailedBy::Stale { kind: kind.clone() })
     }
 
     fn blocked(&self, facts: &HostFacts) -> Option<WhyNot> {
-        let report = facts.readable_report().filter(|_| facts.live.is_some());
+        let report = if facts.live.is_some() { facts.readable_report() } else { None };
         if facts.is_decommissioned() {
             return Some(WhyNot::Decommissioned);
         }
@@ -86,7 +92,10 @@ impl Fleet {
         if self.freezes.is_empty() || facts.listed.iter().eq([target]) {
             return None;
         }
-        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
+        if facts.live.is_none() {
+            return None;
+        }
+        let report = facts.readable_report()?;
         // A host that has the target installed has nothing to start, and a script says no phase.
         let starts = match report.phase {
             Phase::Idle => report.installed.as_ref() != Some(target),

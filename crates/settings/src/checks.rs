@@ -11,7 +11,7 @@ pub(super) fn endpoint(text: &str) -> Result<(), String> {
         None => text,
     };
     let place = rest.split('/').next().unwrap_or_default();
-    let port = place.rsplit_once(':').filter(|_| !place.ends_with(']')).map(|(_, port)| port);
+    let port = if place.ends_with(']') { None } else { place.rsplit_once(':').map(|(_, port)| port) };
     let has_bad_port = port.is_some_and(|port| port.parse::<u16>().is_err());
     if place.is_empty() || place.contains(char::is_whitespace) || has_bad_port {
         return Err(format!("{} must be a host and a port, as in \"https://etcd-1:2379\"", quoted(text)));
@@ -36,13 +36,13 @@ pub(super) fn log_level(text: &str) -> Result<(), String> {
     };
     // Fields of spans may contain anything, so they are left to the agent.
     let is_filter = text.contains(['=', ',']);
-    let is_fine = match text.contains('[') {
-        true => true,
-        false if is_filter => text
-            .split(',')
-            .filter_map(|directive| directive.rsplit_once('='))
-            .all(|(_, level)| is_level(level.trim())),
-        false => is_level(text),
+    let is_fine = if text.contains('[') {
+        true
+    } else if is_filter {
+        let mut levels = text.split(',').filter_map(|directive| directive.rsplit_once('='));
+        levels.all(|(_, level)| is_level(level.trim()))
+    } else {
+        is_level(text)
     };
     if is_fine {
         return Ok(());

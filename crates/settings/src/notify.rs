@@ -200,7 +200,7 @@ fn receiver_name(name: &str) -> Result<(), String> {
 /// hold a secret.
 fn receiver_url(url: &str) -> Result<(), String> {
     let is_clean = url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-    let parts = url.split_once("://").filter(|_| is_clean);
+    let parts = if is_clean { url.split_once("://") } else { None };
     let authority = parts.map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let authority = authority.filter(|authority| !authority.is_empty());
     match (parts.map(|(scheme, _)| scheme), authority) {

@@ -73,7 +73,7 @@ impl HostRollout {
             HostVerdict::Held(reason) if reason.kind() == VerdictKind::Waiting => reason.depends_on_halt(),
             _ => report.phase == Phase::Start,
         };
-        Instruction::find(found).filter(|_| waits)
+        if waits { Instruction::find(found) } else { None }
     }
 
     /// Returns what it means for a host that waits for nothing in the rollout.

@@ -109,9 +109,11 @@ impl HostsView {
                 ..ListedHost::of(host, facts)
             }
         });
-        let others = fleet.others().iter().filter(|_| with_decommissioned);
-        let others = others.map(|(host, facts)| ListedHost::of(host, facts));
-        let mut view = Self { hosts: members.chain(others).collect(), revision };
+        let mut hosts: Vec<ListedHost> = members.collect();
+        if with_decommissioned {
+            hosts.extend(fleet.others().iter().map(|(host, facts)| ListedHost::of(host, facts)));
+        }
+        let mut view = Self { hosts, revision };
         view.sort(HostOrder::Host);
         view
     }

@@ -163,7 +163,7 @@ impl StatusParts {
         let order = Instruction::find(found).map(|instruction| instruction.order);
         let failures = order.and_then(|order| RolloutFailures::read(order, found));
         let goes_on = failures.as_ref().is_some_and(|failures| !failures.has_ended);
-        let present = PresentRollout::find(found).ok().filter(|_| goes_on);
+        let present = if goes_on { PresentRollout::find(found).ok() } else { None };
         Self {
             alarms,
             doubt: None,

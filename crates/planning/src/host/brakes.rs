@@ -52,13 +52,13 @@ impl Brakes<'_> {
                 Ok(Permit { need, guard, claims: None, times: None, counts_failure })
             }
             Self::Refused(obstacle, _) => Err(obstacle.clone()),
-            Self::Known(view) => match held.filter(|_| view.order == instruction.order) {
-                Some(held) => {
+            Self::Known(view) => match held {
+                Some(held) if view.order == instruction.order => {
                     let permit = view.permit(held, need, now)?;
                     // Many hosts want to start at once. Those that come first go; the others order themselves.
                     view.queues_first(need).map_or(Ok(permit), Err)
                 }
-                None => Err(WhyNot::NotRead),
+                Some(_) | None => Err(WhyNot::NotRead),
             },
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn wanted(
     let order = state.attempt.as_ref().map(|attempt| attempt.instruction.order);
     let none = |order| HostClaims::none(observed.instance.clone(), order, now.wall);
     // A store without brakes was restored from before the first policy: nobody counts there.
-    let taken = state.rollout.claims.as_ref().filter(|_| observed.marked_at.is_some());
+    let taken = if observed.marked_at.is_some() { state.rollout.claims.as_ref() } else { None };
     let commands = observed.commands.running.values().any(|claims| !claims.is_empty());
     // Before the first instruction a command can hold claims.
     let first = InstructionOrder { epoch: 0, revision: 0 };
@@ -78,7 +78,7 @@ pub(super) fn wanted(
     let new = match starts {
         Some(permit) => {
             // A host that needs no claims keeps those that it has.
-            let taken = permit.claims.clone().filter(|_| permit.need.takes_claims());
+            let taken = if permit.need.takes_claims() { permit.claims.clone() } else { None };
             let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
             let mut purposes = kept.purposes;
             purposes.insert(Purpose::Update);
@@ -149,7 +149,10 @@ fn kept(
         kept => kept,
     };
     let is_valid = observed.marked_at.is_some() && !base.released;
-    let taken = state.rollout.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
+    let taken = match &state.rollout.claims {
+        Some(taken) if is_valid => &taken.claims[..],
+        _ => &[],
+    };
     // Between two attempts a host is held by its limits like any other: it takes nothing above them.
     let goes_on = state.is_under_way();
     let lacks = |claim: &&HeldClaim| {
@@ -170,7 +173,7 @@ fn kept(
     purposes.extend(
         commands.filter(|(_, claims)| !claims.is_empty()).map(|(run, _)| Purpose::Command(run.clone())),
     );
-    let of_update = taken.iter().filter(lacks).filter(|_| !is_script);
+    let of_update = taken.iter().filter(|claim| !is_script && lacks(claim));
     let takes_again = of_update.clone().next().is_some();
     let mut again: BTreeMap<&Limit, &HeldClaim> = lost;
     again.extend(of_update.map(|claim| (&claim.limit, claim)));

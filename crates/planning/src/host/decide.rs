@@ -226,12 +226,15 @@ impl Decider<'_> {
         // A host that is listed is available, whoever else took claims in its name.
         let is_of_earlier_life = self.state.listing().is_none()
             && held.is_some_and(|held| held.instance != *self.observed.instance);
-        match was_proven {
-            false => Need::New,
-            true if is_disturbed && is_newer => Need::Nothing,
+        if !was_proven {
+            Need::New
+        } else if is_disturbed && is_newer {
+            Need::Nothing
+        } else if is_disturbed || is_of_earlier_life {
             // It does not release the claims of an earlier installation before it is proven.
-            true if is_disturbed || is_of_earlier_life => Need::ClaimsAgain,
-            true => Need::Claims,
+            Need::ClaimsAgain
+        } else {
+            Need::Claims
         }
     }
 

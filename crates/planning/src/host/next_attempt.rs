@@ -69,7 +69,8 @@ pub(super) fn suspect_again(
     }
     let (window, every) = (policy.suspect_retry_on_change, policy.suspect_retry_every);
     let changed = addressable.filter(|now| attempt.addressable != Some(now.digest));
-    let on_change = changed.filter(|_| !window.is_zero()).map(|now| {
+    let changed = if window.is_zero() { None } else { changed };
+    let on_change = changed.map(|now| {
         let place = place_in_window(host, now.digest);
         let due = now.since.plus(window.mul_f64(place)).max(attempt.began.plus(window));
         (due, Reason::CatalogChanged)

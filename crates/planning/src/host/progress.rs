@@ -41,7 +41,7 @@ impl HostState {
             let is_near = |took: &Span| seconds.is_some_and(|s| s.abs_diff(took.0) <= Duration::from_secs(1));
             let is_proof =
                 (known.progress.state, result.state) == (ProgressState::Started, ProgressState::Proven);
-            let took = result.took.filter(is_near).or(seconds.map(Span)).filter(|_| is_proof);
+            let took = if is_proof { result.took.filter(is_near).or(seconds.map(Span)) } else { None };
             known.progress = HostProgress { took, ..result };
             known.is_written = false;
         }
@@ -126,7 +126,10 @@ impl HostState {
                 is_late
             }
         };
-        if let Some(order) = counts_in.filter(|_| result == ValidationResult::NotYet && is_over) {
+        if let Some(order) = counts_in
+            && result == ValidationResult::NotYet
+            && is_over
+        {
             self.count(order, FailureKind::Withdrawal, "validation did not pass in time".into(), None, now);
         }
         if is_over {

@@ -37,7 +37,11 @@ impl HostState {
     /// Returns the version that the host may be listed under: the installed version while its proof
     /// holds.
     pub fn listing(&self) -> Option<&Version> {
-        self.versions.installed.as_ref().filter(|_| self.versions.proof_holds && !self.is_disturbed())
+        if self.versions.proof_holds && !self.is_disturbed() {
+            self.versions.installed.as_ref()
+        } else {
+            None
+        }
     }
 
     /// True if the store lists the host under a version that the host does not stand for any more. A script that

@@ -97,7 +97,10 @@ pub(super) fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterE
 /// Returns why the roster entry of the host cannot be read, in a store with brakes: it says which freezes
 /// match the host and which limits count it.
 pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
-    let entry = followed.keys.get(&Key::Host(host.clone())).filter(|_| has_brakes(followed))?;
+    if !has_brakes(followed) {
+        return None;
+    }
+    let entry = followed.keys.get(&Key::Host(host.clone()))?;
     let error = keys::Host::read(&entry.value).err()?;
     Some(format!("the roster entry of the host cannot be read: {error}"))
 }
@@ -164,7 +167,7 @@ pub fn start_guard(
     StartGuard {
         target_revision,
         target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
-        rollout: rollout.filter(|_| !scopes.is_empty()),
+        rollout: if scopes.is_empty() { None } else { rollout },
         scopes,
         roster_revision,
     }

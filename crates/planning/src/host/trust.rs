@@ -81,7 +81,9 @@ pub fn reassess(
         }
         StoreTrust::Unread | StoreTrust::Unclaimed | StoreTrust::Unreadable { .. } => {}
     }
-    if let Some(memory) = change.memory.as_mut().filter(|_| decommissioned) {
+    if let Some(memory) = change.memory.as_mut()
+        && decommissioned
+    {
         // Decommissioning a host deletes its report, so a missing report does not mean that the
         // store went back.
         memory.report_revision = None;

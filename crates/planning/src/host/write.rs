@@ -75,7 +75,8 @@ impl StoreWrite {
         // A store that went back gets no results, but the report may say that the host is blocked.
         let mut statuses = if is_trusted { state.reporting.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, (state, record)| !is_in_store(&published.statuses, kind, *state, record));
-        let (report, claims) = (decision.report.clone(), decision.claims.clone().filter(|_| is_trusted));
+        let report = decision.report.clone();
+        let claims = if is_trusted { decision.claims.clone() } else { None };
         let epoch = state.store.as_ref().map_or(0, |store| store.epoch);
         let announces = match (effect, store_view::target(known.followed, epoch)) {
             (Effect::Announce { version }, Target::Known(target))
@@ -92,7 +93,8 @@ impl StoreWrite {
             (Effect::CommitStart { instruction }, Some(permit)) => {
                 permit.times.map(|_| (instruction.order, HostProgress::of_agent(ProgressState::Started, at)))
             }
-            _ => state.progress_to_write().filter(|_| tells_outcome),
+            _ if tells_outcome => state.progress_to_write(),
+            _ => None,
         };
         let new_ticket = claims.as_ref().and_then(|claims| claims.ticket.as_ref());
         let new_ticket = new_ticket.filter(|ticket| published.claims.ticket() != Some(ticket));
@@ -164,7 +166,9 @@ impl StoreWrite {
     /// Returns a refusal if the store went back before the write.
     pub fn applied(self, state: &mut HostState, revision: i64) -> Result<Published, WriteRefusal> {
         let Self { listing, statuses, claims, failure, progress, report, mut published, .. } = self;
-        if let Some(memory) = state.store.as_mut().filter(|_| self.is_trusted) {
+        if let Some(memory) = state.store.as_mut()
+            && self.is_trusted
+        {
             if revision < memory.revision {
                 // The next read shows that the store went back, which this lower revision must not
                 // hide by becoming the remembered one.

@@ -105,7 +105,10 @@ impl EndTask {
 /// Returns what a host does that holds the mark `closing` of a rollout. `found` holds everything that was read.
 pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> EndTask {
     let is_current = Instruction::find(found).is_some_and(|instruction| instruction.order == order);
-    let Some((Ok(record), revision)) = record_of(order, found).filter(|_| is_current) else {
+    if !is_current {
+        return EndTask::Stop;
+    }
+    let Some((Ok(record), revision)) = record_of(order, found) else {
         return EndTask::Stop;
     };
     if found.get(&Key::Ended(order)).is_some() {

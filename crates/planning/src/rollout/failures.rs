@@ -80,7 +80,10 @@ impl Failures {
 
     /// Returns why the rollout is to be halted; `None` if it is halted or goes on.
     pub(super) fn reason_to_halt(&self) -> Option<String> {
-        let budget = self.exceeded().filter(|_| self.halted.is_none())?;
+        if self.halted.is_some() {
+            return None;
+        }
+        let budget = self.exceeded()?;
         Some(over_budget(self.failed.len(), budget.hosts))
     }
 }

@@ -21,7 +21,8 @@ pub(super) fn halts(
     let Rules::Record { revision, good, .. } = rules else { return Vec::new() };
     let Some(why) = failures.reason_to_halt() else { return Vec::new() };
     let halt = |halted: &Halt| halt(rollout.order, *revision, halted);
-    let Some(good) = good.as_ref().filter(|_| failures.blame_version()) else {
+    let good = if failures.blame_version() { good.as_ref() } else { None };
+    let Some(good) = good else {
         return vec![halt(&Halt { at, by, why, rolled_back_to: None })];
     };
     let with = Halt { at, by: by.clone(), why: why.clone(), rolled_back_to: Some(good.clone()) };

@@ -140,7 +140,7 @@ impl LimitView {
             let spread = Digest::default().text(host.as_str()).number(u64::from(place.0)).finish();
             return Ok(free[(spread % free.len() as u64) as usize]);
         }
-        let number = free.get(ahead).copied().filter(|_| !self.is_far_back());
+        let number = if self.is_far_back() { None } else { free.get(ahead).copied() };
         number.ok_or_else(|| self.held(LimitDetail::Queue { ahead }))
     }
 }

@@ -77,10 +77,13 @@ fn stage_rule(table: StageTable) -> Result<StageRule, String> {
 /// # Errors
 /// Returns what is wrong, and where.
 pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsErrors> {
-    let document = toml_reader::read::<PolicyFile>(text);
-    let Some((read, _)) = document.content.filter(|_| document.mistakes.is_empty()) else {
-        let errors = document.mistakes.into_iter().map(|mistake| SettingsError::in_file(file, mistake));
-        return Err(SettingsErrors(errors.collect()));
+    let document = mistakes::read::<PolicyFile>(text);
+    let read = match document.content {
+        Some((read, _)) if document.mistakes.is_empty() => read,
+        _ => {
+            let errors = document.mistakes.into_iter().map(|mistake| SettingsError::in_file(file, mistake));
+            return Err(SettingsErrors(errors.collect()));
+        }
     };
     let rule = |LimitTable { by, max, values, keep_failed }| LimitRule { by, max, values, keep_failed };
     let stages = read.stage.into_iter().map(stage_rule).collect::<Result<_, String>>();

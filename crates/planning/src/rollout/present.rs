@@ -55,9 +55,10 @@ impl PresentRollout {
         let instruction = Instruction::find(found).ok_or(NoRollout::NoVersion)?;
         let order = instruction.order;
         let Some(record) = found.get(&Key::RolloutRecord(order)) else {
-            return Err(match governs(order, found) {
-                true => NoRollout::NotWritten(instruction.version),
-                false => NoRollout::NotGoverned(instruction.version),
+            return Err(if governs(order, found) {
+                NoRollout::NotWritten(instruction.version)
+            } else {
+                NoRollout::NotGoverned(instruction.version)
             });
         };
         match keys::RolloutRecord::read(&record.value) {
@@ -250,8 +251,10 @@ fn stands_still(
     }
     Some(match mark {
         Some(Closing { by, at, .. }) => {
-            let since =
-                rfc3339(at).filter(|_| at.0 != 0).map(|at| format!(", since {at}")).unwrap_or_default();
+            let since = match rfc3339(at) {
+                Some(text) if at.0 != 0 => format!(", since {text}"),
+                _ => String::new(),
+            };
             format!("it waits for no host; {by} has to open the next stage or to end the rollout{since}")
         }
         None => "it waits for no host, and no host looks after it; one does within a minute".into(),

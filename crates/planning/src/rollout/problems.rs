@@ -56,13 +56,14 @@ impl RolloutFailures {
             let why = record.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
             format!("rolled back to {} by {by}{why}", record.version)
         });
-        let budget = self.budget().filter(|_| !self.failed.is_empty());
+        let budget = if self.failed.is_empty() { None } else { self.budget() };
         let budget = budget.map(|budget| format!("failure budget: {} of {budget} used", self.failed.len()));
-        let failed = self.failed.iter().filter(|_| budget.is_some()).map(|(host, failed)| match failed {
+        let line = |(host, failed): &(HostName, Option<FailedHost>)| match failed {
             Some(failed) => format!("  {host}: {}", failed.reason),
             None => format!("  {host}: its failure cannot be read"),
-        });
-        let failed: Vec<String> = failed.collect();
+        };
+        let failed: Vec<String> =
+            if budget.is_some() { self.failed.iter().map(line).collect() } else { Vec::new() };
         rollback.into_iter().chain(halted).chain(budget).chain(failed).collect()
     }
 }

@@ -75,7 +75,10 @@ pub fn good_version(instruction: &Instruction, found: &KeySnapshot) -> Option<Ve
         _ => None,
     });
     let (before, entry) = records.max_by_key(|(of, _)| *of)?;
-    let record = keys::RolloutRecord::read(&entry.value).ok().filter(|_| before.revision > policy.since)?;
+    if before.revision <= policy.since {
+        return None;
+    }
+    let record = keys::RolloutRecord::read(&entry.value).ok()?;
     let has_ended = found.get(&Key::Ended(before)).is_some();
     if has_ended && record.version != instruction.version { Some(record.version) } else { record.good }
 }

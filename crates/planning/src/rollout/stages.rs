@@ -122,8 +122,11 @@ impl StageView {
             let revision = found.revision_of(&key);
             (revision != 0).then_some((key, revision))
         });
-        if number == 0 || key.is_some() {
-            return Self::Open(key.filter(|_| number != 0));
+        if number == 0 {
+            return Self::Open(None);
+        }
+        if key.is_some() {
+            return Self::Open(key);
         }
         let open = open_stage(order, stages, found);
         Self::Closed {

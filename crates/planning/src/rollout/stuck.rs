@@ -80,12 +80,13 @@ pub(super) fn held_by_vanished(
     let names: Vec<&str> = vanished.map(|(host, _)| host.as_str()).collect();
     let (first, names) = (*names.first()?, names.join(", "));
     let lost_after = format_duration(record.lost_after.0);
-    Some(match vanished_by_version(order, results, found).is_empty() {
-        false => format!(
-            "vanished after the proof: {names}; a host counts as failed when its agent has not run for {lost_after}"
-        ),
-        true => format!(
+    Some(if vanished_by_version(order, results, found).is_empty() {
+        format!(
             "vanished after the proof: {names}; none counts as failed while most hosts that the version has not reached are gone too; `orchestrate rollout excuse {first}` goes on without it"
-        ),
+        )
+    } else {
+        format!(
+            "vanished after the proof: {names}; a host counts as failed when its agent has not run for {lost_after}"
+        )
     })
 }

@@ -76,7 +76,7 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
     let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
     let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
     let stages = (0..=rest).map(|number| {
-        let soak = read_soak(order, &record.stages, number, found).filter(|_| number == open);
+        let soak = if number == open { read_soak(order, &record.stages, number, found) } else { None };
         let state = match number <= open {
             true if soak.is_some() => StageState::Soaking,
             true => StageState::Open,
@@ -104,20 +104,20 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
         let is_pending = matches!(result, HostResult::Pending | HostResult::Vanished);
         (is_pending && !has_ended).then(|| host.clone())
     };
-    let waits_for: Vec<HostName> = match open == rest {
-        true => members.results.iter().filter_map(pending).collect(),
-        false => members.unsettled(open).map(|(host, _)| host.clone()).collect(),
+    let waits_for: Vec<HostName> = if open == rest {
+        members.results.iter().filter_map(pending).collect()
+    } else {
+        members.unsettled(open).map(|(host, _)| host.clone()).collect()
     };
     let stages: Vec<StageSummary> = stages.collect();
-    let why = match waits_for.is_empty() {
-        true => stages_without_proof(&stages, open, rest),
-        false => {
-            let stuck = || stuck_limits(order, record, &members.results, found);
-            let vanished = || held_by_vanished(order, record, &members.results, found);
-            members.held_by_freezes(&waits_for).or_else(stuck).or_else(vanished)
-        }
+    let why = if waits_for.is_empty() {
+        stages_without_proof(&stages, open, rest)
+    } else {
+        let stuck = || stuck_limits(order, record, &members.results, found);
+        let vanished = || held_by_vanished(order, record, &members.results, found);
+        members.held_by_freezes(&waits_for).or_else(stuck).or_else(vanished)
     };
-    RolloutSummary { stages, why: why.filter(|_| !has_ended), waits_for }
+    RolloutSummary { stages, why: if has_ended { None } else { why }, waits_for }
 }
 
 /// Says that no host of a stage has the version, though it waits for none of them: all of them failed or are off.

@@ -191,10 +191,11 @@ impl RolloutView {
         let earlier = earlier.filter(goes_on);
         for view in &mut self.limits {
             let same = earlier.into_iter().flat_map(|earlier| &earlier.limits).find(|before| {
-                let waits_for_same = match view.is_far_back() {
-                    true => before.ahead == view.ahead,
+                let waits_for_same = if view.is_far_back() {
+                    before.ahead == view.ahead
+                } else {
                     // Before that, not all that come first were known.
-                    false => !before.is_far_back() && before.ahead.first() == view.ahead.first(),
+                    !before.is_far_back() && before.ahead.first() == view.ahead.first()
                 };
                 before.limit == view.limit && before.holders == view.holders && waits_for_same
             });
@@ -301,7 +302,9 @@ impl RolloutView {
             return Err(WhyNot::Halted { why: why.to_owned() });
         }
         // A host that is not available anyway is held by a halt alone, so that a fix can reach it.
-        if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need.takes_claims()) {
+        if let Some((failed, budget)) = self.failures.over_budget()
+            && need.takes_claims()
+        {
             return Err(WhyNot::OverBudget { failed, budget });
         }
         let counts_failure = budget.is_some() && need != Need::New;
@@ -311,7 +314,7 @@ impl RolloutView {
             policy_revision: self.policy_revision,
             limits: Vec::new(),
             heeds_halt: record_revision != 0,
-            counted_at: budget.filter(|_| need.takes_claims()).map(|_| self.revision),
+            counted_at: if budget.is_some() && need.takes_claims() { Some(self.revision) } else { None },
             stage: None,
         };
         // A host that is not available anyway waits for no stage.
@@ -334,9 +337,9 @@ impl RolloutView {
         let mut claims = Vec::new();
         for view in &self.limits {
             let own = held.claims.as_ref().and_then(|held| held.number_of(&view.limit));
-            let number = match own.filter(|_| need == Need::ClaimsAgain) {
-                Some(own) => own,
-                None => {
+            let number = match own {
+                Some(own) if need == Need::ClaimsAgain => own,
+                _ => {
                     guard.limits.push((view.limit.clone(), view.max));
                     view.number(&self.own, own, now.boot)?
                 }

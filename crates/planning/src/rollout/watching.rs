@@ -29,7 +29,10 @@ impl RolloutView {
     /// Returns why the host takes a ticket though it may start: few numbers of a limit are free, and the host has no
     /// ticket yet. It does not know who else has just none.
     pub(crate) fn queues_first(&self, need: Need) -> Option<WhyNot> {
-        let view = self.limit_to_queue_for().filter(|_| need == Need::Claims)?;
+        if need != Need::Claims {
+            return None;
+        }
+        let view = self.limit_to_queue_for()?;
         Some(view.held(LimitDetail::Queue { ahead: 0 }))
     }
 

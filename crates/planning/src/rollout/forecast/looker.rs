@@ -42,8 +42,8 @@ impl<'a> Run<'a> {
             return;
         }
         let soak = self.input.record.stages[self.open as usize].rule.soak;
-        match soak.filter(|_| !members.is_empty(self.open)) {
-            Some(soak) if self.soaking != Soaking::Over => self.soak(soak.0),
+        match soak {
+            Some(soak) if !members.is_empty(self.open) && self.soaking != Soaking::Over => self.soak(soak.0),
             _ => self.open_next(),
         }
     }

@@ -42,20 +42,19 @@ fn why(run: &Run<'_>) -> Option<String> {
         return Some(format!("the rollout is halted: {why}"));
     }
     let members = run.members();
-    let waits: Vec<&HostName> = match run.open == run.rest {
-        true => {
-            let is_pending =
-                |result: &HostResult| matches!(result, HostResult::Pending | HostResult::Vanished);
-            let pending = members.results.iter().filter(|(_, result)| is_pending(result));
-            pending.map(|(host, _)| host).collect()
-        }
-        false => members.unsettled(run.open).map(|(host, _)| host).collect(),
+    let waits: Vec<&HostName> = if run.open == run.rest {
+        let is_pending = |result: &HostResult| matches!(result, HostResult::Pending | HostResult::Vanished);
+        let pending = members.results.iter().filter(|(_, result)| is_pending(result));
+        pending.map(|(host, _)| host).collect()
+    } else {
+        members.unsettled(run.open).map(|(host, _)| host).collect()
     };
     let stages = &run.input.record.stages;
     let Some(first) = waits.first() else {
-        let of = match run.open == run.rest {
-            true => "the rollout".to_owned(),
-            false => stage_name(stages, run.open).to_string(),
+        let of = if run.open == run.rest {
+            "the rollout".to_owned()
+        } else {
+            stage_name(stages, run.open).to_string()
         };
         return Some(format!("no host of {of} is proven"));
     };
@@ -67,9 +66,10 @@ fn why(run: &Run<'_>) -> Option<String> {
         Outcome::Waits(limit) => format!("it waits for the limit of {limit}"),
         Outcome::Running | Outcome::Proven | Outcome::Excused => "it is not through".to_owned(),
     };
-    let what = match run.open == run.rest {
-        true => "the end of the rollout".to_owned(),
-        false => format!("stage {}", stage_name(stages, members.next_stage(run.open, run.rest))),
+    let what = if run.open == run.rest {
+        "the end of the rollout".to_owned()
+    } else {
+        format!("stage {}", stage_name(stages, members.next_stage(run.open, run.rest)))
     };
     let more = if waits.len() == 1 { String::new() } else { format!(" and {} more", waits.len() - 1) };
     Some(format!("{what} waits for {first}{more}: {why}"))
@@ -96,7 +96,7 @@ pub(super) fn result(run: &Run<'_>) -> Forecast {
             name: stage_name(&run.input.record.stages, stage).to_string(),
             hosts: of_stage().count(),
             opens,
-            ends: ends.or(opens).filter(|_| is_through && opens.is_some()),
+            ends: if is_through && opens.is_some() { ends.or(opens) } else { None },
         }
     });
     let stages = stages.collect();

@@ -184,7 +184,10 @@ impl<'a> Run<'a> {
     /// the time of its rollout is over. `None` if it has none, or releases them at once.
     fn holds_for(&self, host: usize) -> Option<Duration> {
         let Host { held, validation, .. } = &self.fleet.hosts[host];
-        let hold = self.input.record.hold.filter(|_| !held.is_empty())?;
+        if held.is_empty() {
+            return None;
+        }
+        let hold = self.input.record.hold?;
         Some(hold.0.saturating_add(*validation))
     }
 
@@ -296,7 +299,10 @@ impl<'a> Run<'a> {
     /// itself.
     fn count_failure(&mut self, host: usize) {
         let Host { name, need, .. } = &self.fleet.hosts[host];
-        let Some(budget) = Budget::of_record(self.input.record).filter(|_| *need != Need::New) else {
+        if *need == Need::New {
+            return;
+        }
+        let Some(budget) = Budget::of_record(self.input.record) else {
             return;
         };
         if !self.failed.insert(name.clone()) {
