@@ -163,8 +163,9 @@ impl Guard {
             known.at = now;
             watched.forget_old(settings.window, now);
         } else {
-            let Some(last) = before.instance().filter(|_| is_silent || (lost_record && was_functional))
-            else {
+            let may_retain = is_silent || (lost_record && was_functional);
+            let last = if may_retain { before.instance() } else { None };
+            let Some(last) = last else {
                 if watched.vanished.is_empty() {
                     self.services.remove(service);
                 }

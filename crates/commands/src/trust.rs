@@ -73,9 +73,10 @@ impl Reason {
 }
 
 fn missing(path: &Path, part: &Path) -> String {
-    match path == part {
-        true => format!("{} does not exist", path.display()),
-        false => format!("{} does not exist: there is no {}", path.display(), part.display()),
+    if path == part {
+        format!("{} does not exist", path.display())
+    } else {
+        format!("{} does not exist: there is no {}", path.display(), part.display())
     }
 }
 

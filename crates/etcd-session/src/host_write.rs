@@ -64,7 +64,8 @@ impl Session {
             let mut is_read = false;
             let found = match self.commit(&write.transaction(&expected), deadline).await {
                 Ok(Committed { applied: true, revision, found, is_whole }) => {
-                    return Ok((HostWritten::Done(revision), Some(found).filter(|_| is_whole)));
+                    let found = if is_whole { Some(found) } else { None };
+                    return Ok((HostWritten::Done(revision), found));
                 }
                 Ok(refused) => {
                     outcome = write.refused(&expected, &refused.found);
@@ -97,7 +98,7 @@ impl Session {
                     continue;
                 }
             };
-            return Ok((written, Some(found).filter(|_| is_read)));
+            return Ok((written, if is_read { Some(found) } else { None }));
         }
     }
 

@@ -115,7 +115,8 @@ impl Session {
             let lost = match self.commit(&transaction, deadline).await {
                 Ok(Committed { applied: true, revision, found, is_whole }) => {
                     let is_read = is_whole && !request.rollout_reads.is_empty();
-                    let (has_brakes, found) = (has_brakes(&before), Some(found).filter(|_| is_read));
+                    let found = if is_read { Some(found) } else { None };
+                    let has_brakes = has_brakes(&before);
                     return Ok(TargetSet { revision, changed: true, has_brakes, found });
                 }
                 Ok(_) => None,

@@ -333,10 +333,7 @@ impl HostName {
     /// Returns the name in lower case.
     #[must_use]
     pub fn to_lower(&self) -> Self {
-        match self.has_capitals() {
-            true => Self(self.0.to_ascii_lowercase().into()),
-            false => self.clone(),
-        }
+        if self.has_capitals() { Self(self.0.to_ascii_lowercase().into()) } else { self.clone() }
     }
 
     /// True if the name is not in lower case.

@@ -113,11 +113,10 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
 
 /// Returns who may use the store: it has no users and no TLS.
 fn who_may(address: SocketAddr) -> String {
-    match address.ip().is_loopback() {
-        true => "the store has no users: every user of this machine can read and write all data".into(),
-        false => format!(
-            "{address} is not a loopback address: everybody who can reach it can read and write all data"
-        ),
+    if address.ip().is_loopback() {
+        "the store has no users: every user of this machine can read and write all data".into()
+    } else {
+        format!("{address} is not a loopback address: everybody who can reach it can read and write all data")
     }
 }
 

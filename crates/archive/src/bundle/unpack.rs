@@ -94,9 +94,10 @@ fn unpack_all(bundle: impl Read, into: &Path) -> Result<About, UnpackError> {
     // The checksum of the whole comes after the archive.
     let mut rest = archive.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(damaged)?;
-    about
-        .filter(|_| rest.limit() > 0)
-        .ok_or_else(|| UnpackError::Refused("it has no files, or does not end".to_owned()))
+    match about {
+        Some(about) if rest.limit() > 0 => Ok(about),
+        _ => Err(UnpackError::Refused("it has no files, or does not end".to_owned())),
+    }
 }
 
 /// Reads the first part.
@@ -129,8 +130,9 @@ fn harmless(bytes: &[u8]) -> Result<PathBuf, UnpackError> {
     if path.components().count() > DEPTH_MAX {
         return Err(refused("is too deep"));
     }
-    match path.components().all(|part| matches!(part, Component::Normal(_))) && !text.is_empty() {
-        true => Ok(path),
-        false => Err(refused("leads out of the directory")),
+    if path.components().all(|part| matches!(part, Component::Normal(_))) && !text.is_empty() {
+        Ok(path)
+    } else {
+        Err(refused("leads out of the directory"))
     }
 }

@@ -72,9 +72,10 @@ impl Directory {
         let Some(parent) = self.parent(name, Missing::Create)? else {
             return Err(of(name.as_str(), Errno::NOENT));
         };
-        let before = match is_object(parent.as_fd(), name)? {
-            true => rustix::fs::statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW).ok(),
-            false => None,
+        let before = if is_object(parent.as_fd(), name)? {
+            rustix::fs::statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW).ok()
+        } else {
+            None
         };
         let (temporary, file) = new_file(parent.as_fd())?;
         let replaced = write(file, content).and_then(|file| {

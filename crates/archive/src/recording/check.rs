@@ -76,7 +76,10 @@ impl Recording {
         let mut diagnostics: Vec<Diagnostic> = Vec::new();
         for (branch, recorder, names) in self.recorders() {
             let is_shared = self.recorders().any(|(of, other, _)| of == branch && other != recorder);
-            for name in names.iter().filter(|_| is_shared) {
+            if !is_shared {
+                continue;
+            }
+            for name in names {
                 let at = At::Moment(Moment { branch: branch.clone(), revision: name.revision });
                 let Err(error @ RecordingError::Contradiction { .. }) = self.at(&at, source) else {
                     continue;

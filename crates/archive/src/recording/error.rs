@@ -76,9 +76,10 @@ pub struct NotRecorded {
 impl fmt::Display for NotRecorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not recorded", self.at)?;
-        match self.nearest.is_empty() {
-            true => f.write_str(": there are no segments"),
-            false => write!(f, ": {}", self.nearest.join("; ")),
+        if self.nearest.is_empty() {
+            f.write_str(": there are no segments")
+        } else {
+            write!(f, ": {}", self.nearest.join("; "))
         }
     }
 }

@@ -215,7 +215,10 @@ impl Reader {
     /// Returns the segment, of which `rest` follows its last frame.
     fn finish(self, rest: &[u8], at: usize) -> Result<Segment, SegmentError> {
         let complete = self.has_all_keys();
-        let Some(header) = self.header.filter(|_| complete) else { return Err(SegmentError::Unfinished) };
+        if !complete {
+            return Err(SegmentError::Unfinished);
+        }
+        let Some(header) = self.header else { return Err(SegmentError::Unfinished) };
         let closed = match self.index_at {
             Some(index) => {
                 let end = [&(index as u64).to_le_bytes()[..], END].concat();

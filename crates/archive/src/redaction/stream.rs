@@ -63,16 +63,19 @@ impl Redactor {
                 if let Some(secret_end) = hides {
                     let end = text.find(|c: char| secret_end.is(c));
                     text.drain(..end.unwrap_or(text.len()));
-                    hides = hides.filter(|_| end.is_none());
+                    if end.is_some() {
+                        hides = None;
+                    }
                     continue;
                 }
                 let begin = cut.begin && is_first;
                 let is_last = is_over && text.len() < window;
                 // What follows a part shows that its end is a secret, as the `@` of a URL does.
                 let hidden = self.hidden(&text, Cut { begin, end: is_last && cut.end });
-                let border = match is_last {
-                    true => Border::At(text.len()),
-                    false => border(&text, &hidden, text.len() - overlap, self.unquoted_end()),
+                let border = if is_last {
+                    Border::At(text.len())
+                } else {
+                    border(&text, &hidden, text.len() - overlap, self.unquoted_end())
                 };
                 let end = match border {
                     Border::At(end) => end,

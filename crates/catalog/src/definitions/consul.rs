@@ -272,8 +272,9 @@ fn read_check(
     let withdraw_after = fields.duration("deregistercriticalserviceafter")?;
     fields.finish("check")?;
     let service_id = of.or(service.as_deref());
-    let id = check_id(id.as_deref().or(name.as_deref().filter(|_| service_id.is_none())), service_id, number)
-        .map_err(|message| mistake(key, message))?;
+    let own_name = if service_id.is_none() { name.as_deref() } else { None };
+    let id =
+        check_id(id.as_deref().or(own_name), service_id, number).map_err(|message| mistake(key, message))?;
     let name = name.unwrap_or_else(|| id.as_str().to_owned());
     let check = CheckDefinition {
         id,

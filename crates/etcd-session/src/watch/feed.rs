@@ -298,7 +298,9 @@ impl FeedTask {
                 return Some(WatchEnd::Compacted);
             }
             *failures = 0;
-            self.known = self.known.max(Some(revision).filter(|_| known == NOW));
+            if known == NOW {
+                self.known = self.known.max(Some(revision));
+            }
             return self.send(FeedEvent::Connected(true)).await.err();
         }
         let revision_of = |event: &etcd_client::Event| event.kv().map_or(0, |kv| kv.mod_revision());
@@ -318,9 +320,10 @@ impl FeedTask {
         }
         if answer.events().is_empty() && self.options.by_revision {
             self.session.note_revision(revision);
-            let progress = match self.progress_in_order {
-                true => FeedEvent::Progress(revision),
-                false => FeedEvent::UnconfirmedProgress(revision),
+            let progress = if self.progress_in_order {
+                FeedEvent::Progress(revision)
+            } else {
+                FeedEvent::UnconfirmedProgress(revision)
             };
             return self.send(progress).await.err();
         }

@@ -39,8 +39,10 @@ impl FromStr for LimitSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number =
-            |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = |text: &str| {
+            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number { text.parse().ok() } else { None }
+        };
         let size = match text.strip_suffix('%') {
             Some(percent) => number(percent).filter(|percent| *percent <= 100).map(Self::Percent),
             None => number(text).map(Self::Hosts),

@@ -125,7 +125,7 @@ impl FromStr for TimeOfDay {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
             let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse::<u16>().ok().filter(|_| is_number)
+            if is_number { text.parse::<u16>().ok() } else { None }
         };
         let parts =
             text.split_once(':').and_then(|(hours, minutes)| Some((number(hours)?, number(minutes)?)));

@@ -249,11 +249,11 @@ pub(super) fn delete_claims(
     if let Some(ticket) = claims.ticket() {
         transaction.delete(ticket.key(host));
     }
-    match claims.claims.filter(|_| may_return) {
-        Some(before) => {
+    match claims.claims {
+        Some(before) if may_return => {
             let none = HostClaims::none(before.instance, before.rollout, before.since);
             transaction.put(key, codec::write(&HostClaims { released: true, ..none }), 0);
         }
-        None => transaction.delete(key),
+        _ => transaction.delete(key),
     }
 }

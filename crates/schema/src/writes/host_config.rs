@@ -57,7 +57,7 @@ impl UpgradeChange {
             transaction.put(enabled(host), enable_value(true), 0);
         }
         let is_held = found.get(&global).is_some_and(|entry| entry.value == enable_value(false).as_bytes());
-        let deleted = self.delete.first().filter(|_| is_held).cloned();
+        let deleted = if is_held { self.delete.first().cloned() } else { None };
         let mut what = self.enable.first().map(enabled).or(deleted).unwrap_or(global);
         if let Some(version) = &self.trigger {
             put_target(&mut transaction, version, false, &RolloutOptions::default(), found, act);

@@ -102,7 +102,7 @@ impl OneShot {
             }
             let state = if has_failed { ProgressState::GaveUp } else { ProgressState::Proven };
             let since = held.claims.as_ref().map_or(at, |held| held.since);
-            let took = u64::try_from(at.0.saturating_sub(since.0)).ok().filter(|_| !has_failed);
+            let took = if has_failed { None } else { u64::try_from(at.0.saturating_sub(since.0)).ok() };
             let took = took.map(|seconds| Span(Duration::from_secs(seconds)));
             let progress = HostProgress { took, ..HostProgress::new(state, at) };
             self.add_progress(transaction, order, &progress);

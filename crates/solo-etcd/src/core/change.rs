@@ -23,7 +23,7 @@ impl Change<'_> {
         } else {
             None
         };
-        let kept = |take: bool| before.as_ref().filter(|_| take);
+        let kept = |take: bool| if take { before.as_ref() } else { None };
         let value = kept(request.ignore_value).map_or(request.value, |kv: &PbKeyValue| kv.value.clone());
         let lease = kept(request.ignore_lease).map_or(request.lease, |kv| kv.lease);
         let (key, lease_before) = self.writing.put(&request.key, value, lease);
@@ -31,7 +31,7 @@ impl Change<'_> {
             self.leases.detach(lease_before, &key);
             self.leases.attach(lease, &key);
         }
-        let prev_kv = before.filter(|_| request.prev_kv);
+        let prev_kv = if request.prev_kv { before } else { None };
         PbPutResponse { header: Some(read::header(self.mvcc())), prev_kv }
     }
 

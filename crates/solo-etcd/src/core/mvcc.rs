@@ -342,7 +342,7 @@ impl Event<'_> {
 
     /// Returns the approximate size of the event in an answer, in bytes.
     pub(crate) fn bytes(&self, with_previous: bool) -> usize {
-        let previous = self.previous().filter(|_| with_previous).map_or(0, |v| v.value.len());
+        let previous = if with_previous { self.previous().map_or(0, |v| v.value.len()) } else { 0 };
         self.key.len() + self.versions[self.index].value.len() + previous + 64
     }
 
@@ -357,7 +357,7 @@ impl Event<'_> {
 
     pub(crate) fn message(&self, with_previous: bool) -> PbEvent {
         let version = &self.versions[self.index];
-        let previous = self.previous().filter(|_| with_previous);
+        let previous = if with_previous { self.previous() } else { None };
         PbEvent {
             r#type: if version.is_tombstone() { DELETE } else { 0 },
             kv: Some(version.key_value(self.key, false)),
