@@ -1,7 +1,9 @@
 //! `logs`: the output of steps. Of any host, the last lines of the step that failed or was deferred, from its report, or
 //! the whole output of the step that failed, from a bundle; on the host itself, whatever its agent keeps.
 
-use super::fetched_bundle::{FetchFrom, ReportedFailure};
+use super::context::{Store, host_of};
+use super::fetched_bundle::{BundleObject, FetchFrom, ReportedFailure};
+use super::verb::{self, Group, Past, Spec, Verb};
 use crate::agent::{self, Run, RunOutput, Runs};
 use crate::commands::context::{Store, host_of};
 use crate::commands::verb::{self, Group, Past, Spec, Verb};
@@ -229,7 +231,7 @@ impl Verb for Logs {
         let report = &failure.report;
         if self.whole || self.from.is_given() {
             let bundle = failure.required_bundle(store).await?;
-            return whole(&failure, bundle, &self.from, store, output);
+            return whole(&failure, &self.from.find(bundle, store.settings)?, output);
         }
         if report.log.is_empty()
             && failure.has_failed()
@@ -237,7 +239,7 @@ impl Verb for Logs {
             && let Some(bundle) = failure.bundle(store).await?
         {
             output::note(&no_log(host, report));
-            return whole(&failure, bundle, &self.from, store, output);
+            return whole(&failure, &self.from.find(bundle, store.settings)?, output);
         }
         let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
         // Whether another host has the bundle of this cause is not asked: that needs the reports of all hosts.
@@ -270,14 +272,7 @@ impl Verb for Logs {
 }
 
 /// Prints the whole output of the step that failed, from a bundle.
-fn whole(
-    failure: &ReportedFailure,
-    bundle: UploadedBundle,
-    from: &FetchFrom,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let object = from.find(bundle, store.settings)?;
+fn whole(failure: &ReportedFailure, object: &BundleObject, output: &mut Output) -> Result<Exit, Failure> {
     // It is removed with everything in it when this ends.
     let directory = tempfile::tempdir().context("a temporary directory")?;
     let unpacked = directory.path().join("bundle");

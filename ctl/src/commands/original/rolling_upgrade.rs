@@ -197,14 +197,11 @@ impl Verb for GlobalDisablePuppet {
             let (found, view) = read(store).await?;
             let (change, is_last) = disable_all(&view);
             let is_done = view.holds_all() && change.is_empty();
-            let revision = if is_done {
-                Some(found.revision)
-            } else {
-                commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?
-            };
-            if let Some(revision) = revision
-                && is_last
-            {
+            let mut revision = Some(found.revision);
+            if !is_done {
+                revision = commit(&change, "rolling_upgrade global_disable_puppet", &found, store).await?;
+            }
+            if is_last && let Some(revision) = revision {
                 output.sorted_answer(&DisableAnswer { changed: !is_done, revision }, |_| {});
                 return Ok(Exit::Yes);
             }
@@ -287,10 +284,8 @@ impl Verb for Upgrade {
         } else {
             round(&version, &rules, true, &mut done, store).await?;
         }
-        while let Some(stop) = stop.as_mut()
-            && !done.is_over
-            && !stopped
-        {
+        while !done.is_over && !stopped {
+            let Some(stop) = stop.as_mut() else { break };
             stopped = stop.within(RETRY_INTERVAL).await;
             if stopped {
                 break;
