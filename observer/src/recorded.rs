@@ -3,7 +3,8 @@
 use crate::recorder;
 use archive::objects::ObjectStore;
 use archive::recording::{
-    At, Directory, History, Moment, Past, Recording, RecordingError, SegmentName, Source, list_objects,
+    At, Directory, History, Moment, Past, PlaceError, Recording, RecordingError, SegmentName, Source,
+    list_objects,
 };
 use schema::time::EpochSeconds;
 use settings::{ObjectsSettings, RecorderSettings};
@@ -79,7 +80,7 @@ impl Recorded {
                 problem: None,
             });
         };
-        let store = recorder::open_store(upload, Some(QUESTION_TIMEOUT)).map_err(|error| error.to_string());
+        let store = recorder::open_store(upload, Some(QUESTION_TIMEOUT)).map_err(anyhow::Error::from);
         // Another history that has the same revision may be in the object store alone.
         let (store, problem) = match store.and_then(|store| Ok((self.names_in(&store)?, store))) {
             Ok((more, store)) => {
@@ -111,7 +112,7 @@ impl Recorded {
         history.ok_or_else(|| NoAnswer::Unreadable("no recorder knows what was before the moment".into()))
     }
 
-    fn names_in(&self, store: &ObjectStore) -> Result<Vec<SegmentName>, String> {
+    fn names_in(&self, store: &ObjectStore) -> Result<Vec<SegmentName>, PlaceError> {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(listed) = listed.as_ref().filter(|listed| listed.at.elapsed() < LIST_LIFETIME) {
             return Ok(listed.names.clone());
@@ -139,7 +140,7 @@ struct DirectoryAndStore {
 }
 
 impl Source for DirectoryAndStore {
-    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String> {
+    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, PlaceError> {
         let loaded = self.directory.load(name);
         match &self.store {
             Some(store) => loaded.or_else(|_| store.load(name)),

@@ -292,7 +292,7 @@ impl Recorder {
         let Some(place) = &self.place else { return Ok(()) };
         let (tidying, failed) = match place.tidy() {
             Ok((tidying, failed)) => (Some(tidying), failed),
-            Err(error) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(error.into())),
         };
         // Recording goes on, and what cannot be removed is tried again.
         let is_new = failed.is_some() && !self.cannot_tidy;

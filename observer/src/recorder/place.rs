@@ -4,7 +4,9 @@ use super::retention::{Bounds, OwnSegment, Tidying};
 use crate::clock::now_millis;
 use crate::secret_file;
 use anyhow::{Context, Result};
-use archive::recording::{Branch, Concealer, Directory, Segment, SegmentError, SegmentName, Source};
+use archive::recording::{
+    Branch, Concealer, Directory, PlaceError, Segment, SegmentError, SegmentName, Source,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use etcd_session::random_token;
@@ -194,7 +196,7 @@ impl Place {
 
     /// Removes own segments that are old, or for which there is no room. Returns how much remains, and why one could not be
     /// removed.
-    pub(super) fn tidy(&self) -> io::Result<(Tidying, Option<String>)> {
+    pub(super) fn tidy(&self) -> io::Result<(Tidying, Option<PlaceError>)> {
         let listed =
             self.directory.list()?.into_iter().filter(|listed| listed.name.recorder == self.recorder);
         let own = listed.map(|listed| {
@@ -388,7 +390,7 @@ mod tests {
                 && !place.directory.is_uploaded(&names[0], "s3://c")
         );
         let (tidying, failed) = place.tidy().unwrap();
-        assert_eq!(failed, None);
+        assert!(failed.is_none());
         assert_eq!((&tidying.expired[..], &tidying.crowded_out[..]), (&names[..1], &[][..]));
         assert_eq!(place.own_names().unwrap(), names[1..]);
         assert!(

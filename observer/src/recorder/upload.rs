@@ -150,7 +150,8 @@ impl Uploader {
 
     /// Removes objects of this recorder that are kept no longer, the oldest first.
     fn prune(&self, store: &ObjectStore) -> Result<(), String> {
-        let listed = list_objects(store)?.into_iter().map(|segment| segment.name);
+        let listed =
+            list_objects(store).map_err(|error| error.to_string())?.into_iter().map(|segment| segment.name);
         let own: Vec<SegmentName> = listed.filter(|name| name.recorder == self.recorder).collect();
         let oldest = self.bounds.oldest(own.iter(), now_millis());
         for name in Recording::new(own).ended_before(oldest) {

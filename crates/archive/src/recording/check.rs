@@ -61,7 +61,7 @@ impl Recording {
                         add(DiagnosticKind::NotClosed, "it was just begun and says nothing yet".into())
                     }
                     Err(why) => {
-                        add(DiagnosticKind::Unreadable, why);
+                        add(DiagnosticKind::Unreadable, why.to_string());
                         before = None;
                     }
                 }

@@ -1,5 +1,6 @@
 //! Recordings in a directory.
 
+use super::error::PlaceError;
 use super::name::{ListedSegment, SegmentName, object_name};
 use super::past::Source;
 use crate::objects::{self, Content, ObjectName};
@@ -59,24 +60,21 @@ impl Directory {
     /// symbolic link is followed: root may run this in the directory of another user.
     ///
     /// # Errors
-    /// Returns why it cannot be written, for people.
-    pub fn replace(&self, name: &SegmentName, bytes: &[u8]) -> Result<(), String> {
-        let object = object_name(name).map_err(|error| error.to_string())?;
-        let replaced = objects::Directory::new(self.root.clone()).replace(&object, Content::Bytes(bytes));
-        replaced.map_err(|problem| problem.to_string())
+    /// Returns why it cannot be written.
+    pub fn replace(&self, name: &SegmentName, bytes: &[u8]) -> Result<(), PlaceError> {
+        let object = object_name(name)?;
+        Ok(objects::Directory::new(self.root.clone()).replace(&object, Content::Bytes(bytes))?)
     }
 
     /// Removes a segment, and the mark that it is uploaded. It is no error if they are not there.
     ///
     /// # Errors
-    /// Returns why it cannot be removed, for people.
-    pub fn remove(&self, name: &SegmentName) -> Result<(), String> {
+    /// Returns why it cannot be removed.
+    pub fn remove(&self, name: &SegmentName) -> Result<(), PlaceError> {
         let directory = objects::Directory::new(self.root.clone());
-        let object = object_name(name).map_err(|error| error.to_string())?;
-        directory.remove(&object).map_err(|problem| problem.to_string())?;
+        directory.remove(&object_name(name)?)?;
         // The mark goes last: a mark alone says nothing.
-        let mark = mark_of(name).parse::<ObjectName>().map_err(|error| error.to_string())?;
-        directory.remove(&mark).map_err(|problem| problem.to_string())
+        Ok(directory.remove(&mark_of(name).parse::<ObjectName>()?)?)
     }
 
     /// Notes that a segment is in the object store with this URL too.
@@ -115,17 +113,14 @@ fn collect(directory: &Path, above: &str, names: &mut Vec<SegmentName>) -> io::R
 }
 
 impl Source for Directory {
-    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String> {
-        let read = || {
-            let file = File::open(self.path_of(name))?;
-            let length = file.metadata()?.len();
-            if length > SEGMENT_FILE_MAX_BYTES {
-                return Err(io::Error::other(format!("{length} bytes are too many for a segment")));
-            }
-            let mut bytes = Vec::new();
-            file.take(SEGMENT_FILE_MAX_BYTES).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        read().map_err(|error| error.to_string())
+    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, PlaceError> {
+        let file = File::open(self.path_of(name))?;
+        let length = file.metadata()?.len();
+        if length > SEGMENT_FILE_MAX_BYTES {
+            return Err(io::Error::other(format!("{length} bytes are too many for a segment")).into());
+        }
+        let mut bytes = Vec::new();
+        file.take(SEGMENT_FILE_MAX_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }

@@ -3,7 +3,8 @@
 use super::line::FORMAT;
 use super::moment::Moment;
 use super::name::SegmentName;
-use std::fmt;
+use crate::objects::{NameError, ObjectError, ObjectProblem};
+use std::{fmt, io};
 
 /// Why a segment cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,50 @@ pub enum SegmentError {
     /// It ends before its first keys are complete.
     #[error("it ends before the keys at its beginning are complete: its recorder was stopped there")]
     Unfinished,
+}
+
+/// Why the segments of a place cannot be listed, read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// No object may have the name of the segment.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A file or directory cannot be used.
+    #[error(transparent)]
+    File(#[from] io::Error),
+    /// An object store cannot be used.
+    #[error(transparent)]
+    Store(#[from] ObjectError),
+    /// A file in a directory cannot be replaced or removed.
+    #[error(transparent)]
+    Object(#[from] ObjectProblem),
+    /// The segment was removed since it was listed.
+    #[error("it does not exist any more")]
+    Gone,
+}
+
+/// A segment that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {why}")]
+pub struct UnusableSegment {
+    /// Its name.
+    pub name: SegmentName,
+    /// The reason.
+    pub why: UnusableReason,
+}
+
+/// Why a segment of a place cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableReason {
+    /// It cannot be read.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// It is not a segment that this program reads.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// It is another segment.
+    #[error("its header does not match its name")]
+    OtherName,
 }
 
 /// Why nobody can say what the store held.

@@ -77,7 +77,7 @@ impl Recording {
                     Ok(Some(segment)) => teller.tell(segment, moment.revision),
                     // It was just begun and says nothing.
                     Ok(None) => {}
-                    Err(why) => teller.history.gaps.push(why),
+                    Err(why) => teller.history.gaps.push(why.to_string()),
                 }
             }
             teller.finish(moment.revision)

@@ -48,7 +48,7 @@ pub use check::{Diagnostic, DiagnosticKind};
 pub use directory::Directory;
 pub use entry::{Change, ERASED, NOT_RECORDED, RecordedEntry, RecordedValue, Step};
 pub use erase::erase;
-pub use error::{NotRecorded, RecordingError, SegmentError};
+pub use error::{NotRecorded, PlaceError, RecordingError, SegmentError, UnusableReason, UnusableSegment};
 pub use history::{History, KeyChanges};
 pub use line::{Between, Erased, Header, Hidden};
 pub use moment::Moment;

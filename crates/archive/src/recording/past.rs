@@ -2,7 +2,7 @@
 
 use super::at::{At, time_text};
 use super::entry::RecordedEntry;
-use super::error::{NotRecorded, RecordingError, SegmentError};
+use super::error::{NotRecorded, PlaceError, RecordingError, SegmentError, UnusableReason, UnusableSegment};
 use super::line::{Between, Erased};
 use super::moment::Moment;
 use super::name::{Branch, SegmentName};
@@ -16,8 +16,8 @@ pub trait Source {
     /// Returns the bytes of a segment.
     ///
     /// # Errors
-    /// Returns why it cannot be read, for people.
-    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String>;
+    /// Returns why it cannot be read.
+    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, PlaceError>;
 }
 
 /// The segments of a recording. Those of several recorders complete each other.
@@ -123,8 +123,8 @@ impl Recording {
                     }
                 }
                 Err(problem) => {
-                    unknown.insert(branch, problem.clone());
-                    problems.push(problem);
+                    unknown.insert(branch, problem.to_string());
+                    problems.push(problem.to_string());
                 }
             }
         }
@@ -232,24 +232,25 @@ fn contradiction(
 /// Reads a segment. Returns `None` if its first keys are not complete, because it was just begun: it says nothing yet.
 ///
 /// # Errors
-/// Returns why it cannot be used, with its name, for people.
-pub fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>, String> {
-    let bytes = source.load(name).map_err(|why| format!("{name}: {why}"))?;
+/// Returns why it cannot be used.
+pub fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>, UnusableSegment> {
+    let unusable = |why: UnusableReason| UnusableSegment { name: name.clone(), why };
+    let bytes = source.load(name).map_err(|error| unusable(error.into()))?;
     let segment = match Segment::read(&bytes) {
         Ok(segment) => segment,
         Err(SegmentError::Unfinished) => return Ok(None),
-        Err(error) => return Err(format!("{name}: {error}")),
+        Err(error) => return Err(unusable(error.into())),
     };
     let header = &segment.header;
     let named = (&name.branch.lineage, name.branch.epoch, &name.branch.branch, &name.recorder, name.revision);
     if named != (&header.lineage, header.epoch, &header.branch, &header.recorder, header.revision) {
-        return Err(format!("{name}: its header does not match its name"));
+        return Err(unusable(UnusableReason::OtherName));
     }
     Ok(Some(segment))
 }
 
 /// What one recorder says: the moment, or why it does not know. The outer error is a segment that cannot be used.
-type Looked = Result<Result<Found, String>, String>;
+type Looked = Result<Result<Found, String>, UnusableSegment>;
 
 fn look_for_revision(revision: i64, names: &[SegmentName], source: &impl Source) -> Looked {
     let later = names.partition_point(|name| name.revision <= revision);
@@ -293,7 +294,11 @@ fn time_of(revision: i64, segment: &Segment) -> Between {
 
 /// Returns the same moment from the segment in which it was first seen. Later ones begin with the revision at which the one
 /// before ended. `names` are those up to the one that was found.
-fn first_seen(mut found: Found, names: &[SegmentName], source: &impl Source) -> Result<Found, String> {
+fn first_seen(
+    mut found: Found,
+    names: &[SegmentName],
+    source: &impl Source,
+) -> Result<Found, UnusableSegment> {
     for name in names.iter().rev().skip(1) {
         if found.segment.header.revision != found.revision {
             break;
@@ -350,7 +355,7 @@ fn look_for_time(time: i64, names: &[SegmentName], source: &impl Source) -> Look
             let end = segment.last_time();
             let following = names
                 .get(later)
-                .map(|next| Ok::<_, String>(load(next, source)?.map(|segment| (next, segment))));
+                .map(|next| Ok::<_, UnusableSegment>(load(next, source)?.map(|segment| (next, segment))));
             match following.transpose()?.flatten() {
                 // After a change, the next one may have come in the same millisecond.
                 _ if end == time && segment.steps.last().is_none_or(|step| step.changes.is_empty()) => None,

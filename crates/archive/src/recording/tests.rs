@@ -21,8 +21,8 @@ type Write = (String, Option<Vec<u8>>);
 struct Segments(BTreeMap<SegmentName, Vec<u8>>);
 
 impl Source for Segments {
-    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, String> {
-        self.0.get(name).cloned().ok_or_else(|| "it does not exist".into())
+    fn load(&self, name: &SegmentName) -> Result<Vec<u8>, PlaceError> {
+        self.0.get(name).cloned().ok_or(PlaceError::Gone)
     }
 }
 

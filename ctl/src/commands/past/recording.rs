@@ -119,7 +119,9 @@ impl LocalVerb for List {
             let Some(first) = names.first() else { continue };
             // The newest one may say nothing yet.
             let ends = names.iter().rev().take(2).map(|name| load(name, &place));
-            let end = ends.filter_map(|end| end.map_err(|why| output::warn(&why)).ok().flatten()).next();
+            let end = ends
+                .filter_map(|end| end.map_err(|why| output::warn(&why.to_string())).ok().flatten())
+                .next();
             let end = end.map(|end| (end.last_revision(), time_text(end.last_time())));
             let bytes = bytes_of(&listed, names);
             let (last_revision, last_at) = end.unzip();
