@@ -5,6 +5,7 @@ use crate::host::brakes::Brakes;
 use crate::host::cycle::ValidationResult;
 use crate::host::input::Observed;
 use crate::host::inputs::Inputs;
+use crate::host::site_config::SiteConfig;
 use crate::host::state::HostState;
 use crate::rollout::{Permit, place};
 use schema::digest::Digest;
@@ -124,7 +125,7 @@ fn other_purposes<'a>(
 /// Returns what the host keeps of its claims. `base` is what it has, or had.
 fn kept(
     state: &HostState,
-    policy: &Policy,
+    policy: &SiteConfig,
     observed: &Observed,
     found: &FoundClaims,
     base: HostClaims,

@@ -77,7 +77,7 @@ fn stage_rule(table: StageTable) -> Result<StageRule, String> {
 /// # Errors
 /// Returns what is wrong, and where.
 pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsErrors> {
-    let document = mistakes::read::<PolicyFile>(text);
+    let document = toml_reader::read::<PolicyFile>(text);
     let read = match document.content {
         Some((read, _)) if document.mistakes.is_empty() => read,
         _ => {

@@ -1,9 +1,7 @@
 //! `logs`: the output of steps. Of any host, the last lines of the step that failed or was deferred, from its report, or
 //! the whole output of the step that failed, from a bundle; on the host itself, whatever its agent keeps.
 
-use super::context::{Store, host_of};
 use super::fetched_bundle::{BundleObject, FetchFrom, ReportedFailure};
-use super::verb::{self, Group, Past, Spec, Verb};
 use crate::agent::{self, Run, RunOutput, Runs};
 use crate::commands::context::{Store, host_of};
 use crate::commands::verb::{self, Group, Past, Spec, Verb};

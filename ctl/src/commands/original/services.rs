@@ -84,7 +84,10 @@ impl Verb for CacheServices {
         let unreadable = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
         let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(unreadable)?;
         let changed = old.as_deref() != Some(yaml.as_str());
-        if let Some(old) = old.filter(|_| changed && !self.force) {
+        if let Some(old) = old
+            && changed
+            && !self.force
+        {
             let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
             let written =
                 std::fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);

@@ -94,7 +94,7 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
     let maintenance = MaintenanceView::all(&maintenances);
     let failures = failures.map(|(failures, _)| failures);
     let outlook = if failures.as_ref().is_some_and(|failures| !failures.has_ended) {
-        rollout_status::outlook(revision, store).await?
+        status::outlook(revision, store).await?
     } else {
         None
     };

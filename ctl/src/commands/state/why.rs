@@ -64,7 +64,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         Vec::new()
     };
     let rollout = if fleet.hosts().contains_key(host) {
-        host_rollout::read(host, &fleet, &snapshot, store).await?
+        host::read(host, &fleet, &snapshot, store).await?
     } else {
         HostRollout::default()
     };
