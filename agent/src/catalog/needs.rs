@@ -229,10 +229,12 @@ impl NeedsTask {
             // A list that was cut off does not count.
             self.roster.collector.clear();
             *number += 1;
-            *feed = (needs_roster && trusted.is_some()).then(|| {
+            *feed = if needs_roster && trusted.is_some() {
                 let (options, sink) = (FeedOptions::default(), self.sink.clone());
-                Feed::start(self.session.clone(), Prefix::Hosts, options, *number, sink)
-            });
+                Some(Feed::start(self.session.clone(), Prefix::Hosts, options, *number, sink))
+            } else {
+                None
+            };
         }
     }
 

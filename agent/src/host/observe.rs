@@ -223,10 +223,12 @@ impl Context {
     /// Logs what is wrong with the validation directory, if that has changed.
     pub(super) fn warn_of_directory(&mut self) {
         let Some(directory) = &self.directory else { return };
-        let skipped = (!directory.skipped.is_empty()).then(|| {
+        let skipped = if directory.skipped.is_empty() {
+            None
+        } else {
             let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
-            format!("these files of the validation directory do not validate: {}", names.join(", "))
-        });
+            Some(format!("these files of the validation directory do not validate: {}", names.join(", ")))
+        };
         let unreadable = self.directory_unreadable.clone();
         let warnings = [unreadable, skipped];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();

@@ -508,7 +508,10 @@ impl Session {
         let (key, value) = kv.into_key_value();
         let namespace = self.config().namespace.as_str();
         let mut key = String::from_utf8(key).ok()?;
-        key.starts_with(namespace).then(|| _ = key.drain(..namespace.len()))?;
+        if !key.starts_with(namespace) {
+            return None;
+        }
+        key.drain(..namespace.len());
         Some((key, Entry { value, create_revision, mod_revision, lease, version }))
     }
 

@@ -188,8 +188,9 @@ impl Fleet {
 fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
     let known = facts.is_expected() || facts.report.is_some();
     let silent = facts.live.is_none() && facts.listed.is_empty();
-    (known && silent).then(|| FleetVerdict::Lost {
-        seen: facts.was_seen(),
-        last_report: facts.readable_report().map(|r| r.at),
-    })
+    if !known || !silent {
+        return None;
+    }
+    let last_report = facts.readable_report().map(|report| report.at);
+    Some(FleetVerdict::Lost { seen: facts.was_seen(), last_report })
 }

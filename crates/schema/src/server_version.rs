@@ -19,12 +19,13 @@ pub fn warning(version: &str) -> Option<String> {
         Some((_, closed)) => patch < *closed,
         None => minor < CLOSED[0].0,
     };
-    open.then(|| {
-        format!(
-            "etcd {version} lets users read by nested transactions and watches what they may not; that ended with 3.5.33, \
+    if !open {
+        return None;
+    }
+    Some(format!(
+        "etcd {version} lets users read by nested transactions and watches what they may not; that ended with 3.5.33, \
              3.6.14 and 3.7.1"
-        )
-    })
+    ))
 }
 
 /// The first patch of each minor version in which a progress notification never overtakes changes: etcd's issue

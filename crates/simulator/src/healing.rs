@@ -27,7 +27,8 @@ impl Fleet {
         let version = self.final_version.clone();
         self.world.scenario.versions.push((version, Quality::Good));
         let desired = self.world.rng.u32(0..6) == 0;
-        match desired.then(|| self.reachable_version()).flatten() {
+        let version = if desired { self.reachable_version() } else { None };
+        match version {
             Some(version) => {
                 self.world.note(|| format!("-- {version} is mended"));
                 self.world.scenario.versions.iter_mut().for_each(|(_, quality)| *quality = Quality::Good);
@@ -44,7 +45,7 @@ impl Fleet {
             self.world.machines[machine].booted_at = u64::MAX;
         }
         // One machine dies for ever.
-        self.dead = self.world.rng.bool().then(|| self.holder()).flatten();
+        self.dead = if self.world.rng.bool() { self.holder() } else { None };
         for machine in 0..self.originals {
             let host = self.world.machines[machine].host.clone();
             let back = self.add_host(&host);
@@ -93,7 +94,7 @@ impl Fleet {
         let lost_after = Some(Span(Duration::from_secs(60)));
         let policy = RolloutPolicy { limits, lost_after, ..RolloutPolicy::default() };
         let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
-        if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
+        if has_policy && let Some(change) = self.policy_change(&policy) {
             self.world.commit(&change, &Writer::Operator)?;
         }
         Ok(())

@@ -163,7 +163,10 @@ impl Notes {
             (Key::Failed(_, host), None) => FleetFact::Healed(host),
             (Key::Progress(_, host), Some(value)) => {
                 let progress = keys::Progress::read(value).ok()?;
-                (progress.state == ProgressState::GaveUp).then_some(FleetFact::GaveUp(host))?
+                if progress.state != ProgressState::GaveUp {
+                    return None;
+                }
+                FleetFact::GaveUp(host)
             }
             (Key::Claimed(host), value) => {
                 let claims = value.and_then(|value| keys::Claimed::read(value).ok());

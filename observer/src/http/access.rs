@@ -117,7 +117,10 @@ impl Access {
 /// Returns a token, if it is one that is accepted.
 fn accepted_token(accepted: &Accepted, shown: &str) -> Option<TokenDigest> {
     // A digest does not show that its token is too short.
-    let shown = (shown.len() >= SHORTEST_TOKEN).then(|| TokenDigest::of(shown))?;
+    if shown.len() < SHORTEST_TOKEN {
+        return None;
+    }
+    let shown = TokenDigest::of(shown);
     accepted.borrow().contains(&shown).then_some(shown)
 }
 

@@ -107,7 +107,10 @@ pub(super) fn views(plain: View) -> impl Iterator<Item = View> {
 
 /// Returns what the escapes of a part of a URL stand for; `None` if it has none, or is no text after that.
 pub fn unescaped_url(text: &str) -> Option<String> {
-    let view = text.contains('%').then(|| View::of(text).decoded(unquoted))?;
+    if !text.contains('%') {
+        return None;
+    }
+    let view = View::of(text).decoded(unquoted);
     String::from_utf8(view.bytes).ok()
 }
 
@@ -120,7 +123,10 @@ fn unquoted_form(bytes: &[u8]) -> Option<(Decoded, usize)> {
 fn unquoted(bytes: &[u8]) -> Option<(Decoded, usize)> {
     let digit =
         |at: usize| char::from(*bytes.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    bytes.starts_with(b"%").then(|| Some((Decoded::Byte(digit(1)? << 4 | digit(2)?), 3))).flatten()
+    if !bytes.starts_with(b"%") {
+        return None;
+    }
+    Some((Decoded::Byte(digit(1)? << 4 | digit(2)?), 3))
 }
 
 /// What a sequence for a terminal begins with.

@@ -502,7 +502,7 @@ fn go_duration(text: &str) -> Option<Duration> {
             };
         rest = &rest[unit_end..];
     }
-    (!text.is_empty()).then(|| Duration::try_from_secs_f64(total).ok()).flatten()
+    if text.is_empty() { None } else { Duration::try_from_secs_f64(total).ok() }
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub fn events_after(after: i64, revision: i64, changes: &[(String, Option<Entry>
                 // The health of a service is told whenever it is written, and an act once.
                 let is_health = is_below(key, &Prefix::HealthAll);
                 let at = if is_health { entry.mod_revision } else { entry.create_revision };
-                (at > after).then(|| automatic_act(key, entry)).flatten()
+                if at > after { automatic_act(key, entry) } else { None }
             }
             None => (is_event && !has_new).then(|| PastEvent::deleted_key(key, revision)),
         }
@@ -82,7 +82,7 @@ impl EventsView {
             let is_trigger = Key::parse(key) == Ok(Key::Trigger);
             if !is_trigger && entry.mod_revision > oldest && !known.contains(&entry.mod_revision) {
                 let is_version = Key::parse(key) == Ok(Key::CurrentVersion);
-                let trigger = is_version.then(|| Trigger::find(found)).flatten();
+                let trigger = if is_version { Trigger::find(found) } else { None };
                 events.push(PastEvent::without_command(key, entry, trigger));
             }
         }

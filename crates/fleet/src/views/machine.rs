@@ -40,7 +40,10 @@ impl MachineView {
         let certificates = certificates
             .map(|(file, end)| CertificateView { file: file.clone(), valid_until: Some(*end) })
             .collect();
-        (*facts != MachineInfo::default()).then(|| Self {
+        if *facts == MachineInfo::default() {
+            return None;
+        }
+        Some(Self {
             operating_system: facts.operating_system.clone(),
             kernel: facts.kernel.clone(),
             processor_count: facts.processors,

@@ -203,14 +203,15 @@ impl Decider<'_> {
             && self.is_still_wanted(attempt)
             && self.unmet_need(StepPhase::Apply, &NOT_BEGUN).is_none()
             && self.may_start();
-        is_ready.then(|| {
-            if let Some(why) = &self.observed.bad_roster {
-                return Err(WhyNot::Rollout { why: why.clone() });
-            }
-            let need = self.need_of_claims(attempt);
-            let held = self.observed.published.as_ref().map(|published| &published.claims);
-            self.observed.brakes.permit(&attempt.instruction, held, need, self.now)
-        })
+        if !is_ready {
+            return None;
+        }
+        if let Some(why) = &self.observed.bad_roster {
+            return Some(Err(WhyNot::Rollout { why: why.clone() }));
+        }
+        let need = self.need_of_claims(attempt);
+        let held = self.observed.published.as_ref().map(|published| &published.claims);
+        Some(self.observed.brakes.permit(&attempt.instruction, held, need, self.now))
     }
 
     /// Returns whether the host needs claims to start. It does not if it is not available anyway: nothing

@@ -175,7 +175,7 @@ impl Absence {
             return Some(HolderTask::Time(host.clone(), self.ends_after));
         }
         let is_time_over = found.get(&Key::LostTimer(host.clone())).is_none();
-        is_time_over.then(|| end().map(HolderTask::Commit)).flatten()
+        if is_time_over { end().map(HolderTask::Commit) } else { None }
     }
 }
 

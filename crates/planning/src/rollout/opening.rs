@@ -127,7 +127,10 @@ impl<'a> Members<'a> {
         let of = |host: &HostName| frozen.of(host, self.roster.get(host)?);
         let first = waits_for.first()?;
         let by = of(first)?;
-        waits_for.iter().all(|host| of(host).is_some()).then(|| match waits_for.len() - 1 {
+        if waits_for.iter().any(|host| of(host).is_none()) {
+            return None;
+        }
+        Some(match waits_for.len() - 1 {
             0 => format!("it waits for {first}: {by}"),
             more => format!("it waits for {first} and {more} more, which are all frozen: {by}"),
         })

@@ -79,18 +79,20 @@ impl Outlook {
         let durations = Durations::of_rollout(order, &roster, found);
         let host_takes = durations.median();
         let goes_on = RolloutState::of(order, record, found) == RolloutState::GoesOn && host_takes.is_some();
-        let to_go = goes_on.then(|| {
+        let to_go = if goes_on {
             let input = ForecastInput { order, record, found, durations: &durations, failing: &failing, now };
             let forecast = forecast(&input);
             // Nobody knows when a host is through that takes longer than others.
             forecast.ends.filter(|ends| !forecast.is_late && *ends >= Duration::from_secs(1))
-        });
+        } else {
+            None
+        };
         let sum = |count: fn(&StageSummary) -> usize| summary.stages.iter().map(count).sum();
         Self {
             hosts: sum(|stage| stage.host_count),
             proven: sum(|stage| stage.proven_count),
             running: sum(|stage| stage.running_count),
-            to_go: to_go.flatten(),
+            to_go,
             host_takes,
         }
     }

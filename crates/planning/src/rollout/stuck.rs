@@ -41,13 +41,14 @@ pub(super) fn stuck_limits(
             ));
         }
         let idle = idle_holders(&limit, results, found);
-        (idle.len() >= max as usize).then(|| {
-            let names: Vec<&str> = idle.iter().map(|host| host.as_str()).collect();
-            let (names, first) = (names.join(", "), names[0]);
-            format!(
+        if idle.len() < max as usize {
+            return None;
+        }
+        let names: Vec<&str> = idle.iter().map(|host| host.as_str()).collect();
+        let (names, first) = (names.join(", "), names[0]);
+        Some(format!(
                 "the limit of {limit} is held by hosts that do not go on: {names}; repair them, or run `orchestrate claims release {first}` and `orchestrate rollout excuse {first}`"
-            )
-        })
+            ))
     })
 }
 

@@ -41,14 +41,16 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     let claims = before.claims.iter().filter(|claim| claim.keep_failed).cloned().collect();
     // Nobody knows whether a script that takes long failed.
     let counts = before.is_for_update() && before.instance.as_str() != SCRIPT_INSTANCE;
-    let failed = counts.then(|| {
+    let failed = if counts {
         let reason = format!("its agent did not run for {}", before.lost_after);
         let mark = found.value_of(keys::LostMark(host.clone()));
         let at = mark.map_or(before.since, |mark| mark.at);
         let failed =
             FailedHost { at, kind: FailureKind::Lost, reason, cause: None, healed: false, again: None };
-        over_earlier(failed, before.rollout, host, found)
-    });
+        Some(over_earlier(failed, before.rollout, host, found))
+    } else {
+        None
+    };
     let order = before.rollout;
     let new = HostClaims { claims, ticket: None, lost: true, ..before };
     let mut transaction = if_absent("end the claims of a lost host", host, found);

@@ -276,7 +276,7 @@ impl Verb for Upgrade {
         let version = version_of(&self.version)?;
         let rules = rules(self.instructions.as_deref(), store)?;
         let repeats = self.retry && !self.noop;
-        let mut stop = repeats.then(Stop::listen).transpose()?;
+        let mut stop = if repeats { Some(Stop::listen()?) } else { None };
         let mut done = Done::default();
         let mut stopped = false;
         if self.noop {

@@ -237,9 +237,10 @@ fn of_checks(source: &str, definitions: &Definitions) -> Vec<Diagnostic> {
     let of_check = |check: &CheckDefinition| {
         let CheckKind::Command { arguments } = &check.kind else { return None };
         let program = Path::new(arguments.first()?);
-        let is_path = program.is_absolute();
-        let (severity, what) =
-            is_path.then(|| assess(program, Purpose::Program, &look(program), Where::Anywhere)).flatten()?;
+        if !program.is_absolute() {
+            return None;
+        }
+        let (severity, what) = assess(program, Purpose::Program, &look(program), Where::Anywhere)?;
         Some(Diagnostic {
             severity,
             source: source.to_owned(),
