@@ -64,5 +64,5 @@ fn name_of(key: &str) -> Option<ConfigName> {
 }
 
 fn value_of(entry: &Entry) -> Result<String, String> {
-    config_value(&entry.value).map(str::to_owned)
+    config_value(&entry.value).map(str::to_owned).map_err(|error| error.to_string())
 }

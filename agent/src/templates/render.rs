@@ -79,7 +79,8 @@ pub(super) fn render(
         let wrong = |error: String| Error::new(ErrorKind::InvalidOperation, error);
         let name = ServiceName::new(name).map_err(|e| wrong(e.to_string()))?;
         let level = options.get::<Option<String>>("level")?;
-        let level = level.map_or(Ok(Level::Functional), |text| text.parse::<Level>()).map_err(wrong)?;
+        let level = level.map_or(Ok(Level::Functional), |text| text.parse::<Level>());
+        let level = level.map_err(|e| wrong(e.to_string()))?;
         let tag = options.get::<Option<String>>("tag")?.map(Tag::new).transpose();
         let tag = tag.map_err(|e| wrong(e.to_string()))?;
         options.assert_all_used()?;

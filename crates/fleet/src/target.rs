@@ -31,7 +31,7 @@ impl FleetTarget {
         match epoch.instruction(current_version) {
             Ok(Some(Instruction { version, order })) => Self::Known { version, order },
             Ok(None) => Self::NotSet,
-            Err(why) => Self::Invalid { why },
+            Err(error) => Self::Invalid { why: error.to_string() },
         }
     }
 

@@ -1,7 +1,7 @@
 //! Values of the store as bytes: JSON with a format version, and the plain text of the original
 //! tool.
 
-use crate::names::{Version, quoted};
+use crate::names::{NameError, Version, quoted};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,7 @@ pub(crate) fn read_up_to<T: DeserializeOwned>(bytes: &[u8], newest: u32) -> Resu
 /// it, if anything.
 pub(crate) fn read_own<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     let text = std::str::from_utf8(bytes).ok()?;
-    text.starts_with(FRONT).then(|| serde_json::from_str(text).ok())?
+    if text.starts_with(FRONT) { serde_json::from_str(text).ok() } else { None }
 }
 
 fn first_format() -> u32 {
@@ -111,14 +111,25 @@ struct Envelope<'a, T> {
     value: &'a T,
 }
 
+/// Why the text of a version cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    /// It is not UTF-8.
+    #[error("the value is not UTF-8")]
+    NotText,
+    /// It breaks a rule of names.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
 /// Reads the text of `/current_version`. Surrounding white space is stripped, because
 /// `echo 43 | etcdctl put /current_version` stores the newline.
 ///
 /// # Errors
 /// Returns the rule that the text breaks.
-pub fn read_version(bytes: &[u8]) -> Result<Version, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "the value is not UTF-8".to_owned())?;
-    Version::new(text.trim()).map_err(|e| e.to_string())
+pub fn read_version(bytes: &[u8]) -> Result<Version, VersionError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| VersionError::NotText)?;
+    Ok(Version::new(text.trim())?)
 }
 
 /// Cuts text to at most `max` bytes at a character boundary, and marks the cut.

@@ -3,17 +3,31 @@
 /// Longest value, in bytes.
 pub const CONFIG_VALUE_MAX_BYTES: usize = 16 * 1024;
 
+/// The rule that a value breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigValueError {
+    /// It has this many bytes.
+    #[error("it has {0} bytes; at most {CONFIG_VALUE_MAX_BYTES} are allowed")]
+    Long(usize),
+    /// It is not UTF-8.
+    #[error("it is not UTF-8")]
+    NotText,
+    /// It has this control character.
+    #[error("it has the control character {0:?}")]
+    Control(char),
+}
+
 /// Checks a value, and returns it as text. It may have several lines, and tabs.
 ///
 /// # Errors
 /// Returns the rule that the value breaks.
-pub fn config_value(bytes: &[u8]) -> Result<&str, String> {
+pub fn config_value(bytes: &[u8]) -> Result<&str, ConfigValueError> {
     if bytes.len() > CONFIG_VALUE_MAX_BYTES {
-        return Err(format!("it has {} bytes; at most {CONFIG_VALUE_MAX_BYTES} are allowed", bytes.len()));
+        return Err(ConfigValueError::Long(bytes.len()));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| ConfigValueError::NotText)?;
     match text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
-        Some(control) => Err(format!("it has the control character {control:?}")),
+        Some(control) => Err(ConfigValueError::Control(control)),
         None => Ok(text),
     }
 }
@@ -25,7 +39,8 @@ mod tests {
     #[test]
     fn a_value_is_text_of_a_few_lines() {
         let check = |bytes: &[u8], expected: Result<&str, &str>| {
-            assert_eq!(config_value(bytes), expected.map_err(str::to_owned));
+            let found = config_value(bytes).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(str::to_owned));
         };
         check(b"", Ok(""));
         check(b"a\tb\nc\n", Ok("a\tb\nc\n"));

@@ -74,13 +74,18 @@ impl fmt::Display for Level {
     }
 }
 
+/// A text that is no level.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} is no level: addressable or functional", crate::names::quoted(.0))]
+pub struct NotALevel(String);
+
 impl std::str::FromStr for Level {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = NotALevel;
+    fn from_str(text: &str) -> Result<Self, NotALevel> {
         match text {
             "addressable" => Ok(Self::Addressable),
             "functional" => Ok(Self::Functional),
-            other => Err(format!("{} is no level: addressable or functional", crate::names::quoted(other))),
+            other => Err(NotALevel(other.to_owned())),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! When an operator accepts a store that went back, a new epoch begins. What was written before does
 //! not count any more: it may come from a backup.
 
-use crate::codec;
+use crate::codec::{self, VersionError};
 use crate::keys::{self, Key};
 use crate::names::Version;
 use crate::order::InstructionOrder;
@@ -71,7 +71,7 @@ impl Epoch {
     ///
     /// # Errors
     /// Returns the naming rule that the version breaks.
-    pub fn instruction(self, current_version: Option<&Entry>) -> Result<Option<Instruction>, String> {
+    pub fn instruction(self, current_version: Option<&Entry>) -> Result<Option<Instruction>, VersionError> {
         let Some((entry, order)) = current_version.and_then(|e| Some((e, self.order(e)?))) else {
             return Ok(None);
         };

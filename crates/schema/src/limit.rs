@@ -31,24 +31,32 @@ const LABELS: &str = "labels.";
 /// The value that all hosts have.
 const ALL: &str = "all";
 
+/// Why a text does not say what hosts have in common.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitByError {
+    /// It is none of the texts.
+    #[error("{} is not fleet, role, group or labels.NAME", crate::names::quoted(.0))]
+    Unknown(String),
+    /// The name of the label breaks a rule.
+    #[error(transparent)]
+    Label(#[from] NameError),
+}
+
 impl LimitBy {
     /// Reads the text that [`fmt::Display`] writes.
     ///
     /// # Errors
     /// Returns an error that says which texts are valid, or the rule that the name of the label breaks.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, LimitByError> {
         Ok(match text {
             "fleet" => Self::Fleet,
             "role" => Self::Role,
             "group" => Self::Group,
             _ => {
                 let Some(label) = text.strip_prefix(LABELS) else {
-                    return Err(format!(
-                        "{} is not fleet, role, group or labels.NAME",
-                        crate::names::quoted(text)
-                    ));
+                    return Err(LimitByError::Unknown(text.to_owned()));
                 };
-                Self::Label(LabelName::new(label).map_err(|e| e.to_string())?)
+                Self::Label(LabelName::new(label)?)
             }
         })
     }

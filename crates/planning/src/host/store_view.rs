@@ -69,7 +69,7 @@ pub fn target(followed: &FollowedKeys, epoch: u64) -> Target {
     match epoch_of(followed, epoch).instruction(followed.keys.get(&Key::CurrentVersion)) {
         Ok(Some(instruction)) => Target::Known(instruction),
         Ok(None) => Target::NotSet,
-        Err(why) => Target::Invalid { why },
+        Err(error) => Target::Invalid { why: error.to_string() },
     }
 }
 

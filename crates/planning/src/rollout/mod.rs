@@ -45,7 +45,7 @@ pub use forecast::{
 pub use holders::{HolderTask, Holders, start_timer};
 pub use limits::{LimitView, place};
 pub use opening::{hosts_of, record_without};
-pub use options::{record_with, with_options};
+pub use options::{RecordChangeError, record_with, with_options};
 pub use outlook::{Outlook, RolloutState};
 pub use policy::read_policy;
 pub use present::{NoRollout, PresentRollout, RolloutStatus, RolloutWord};
@@ -60,4 +60,4 @@ pub use stages::{open_stage, stage_name, stage_of};
 pub use summary::{RolloutSummary, StageState, StageSummary, summary};
 pub use view::{Need, Permit, RolloutView};
 pub use watching::WatchedQueue;
-pub use window::{NextWindow, next_window};
+pub use window::{NextWindow, WindowError, next_window};

@@ -64,6 +64,31 @@ fn set_canary(stages: &mut Vec<StageRule>, count: u32) {
     stages.insert(0, StageRule { name, select, count: Some(count), share: None, soak: None });
 }
 
+/// Why a running rollout cannot have other numbers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordChangeError {
+    /// The new size of a limit is a percentage.
+    #[error("the limit by {0} of a running rollout is a number, not a percentage")]
+    Percentage(LimitBy),
+    /// The new size of a limit is too large.
+    #[error("the limit by {by} is {max}; the largest is {}", CLAIM_NUMBERS - 1)]
+    LargeLimit {
+        /// What the limit is by.
+        by: LimitBy,
+        /// Its new size.
+        max: u32,
+    },
+    /// The rollout does not have the limit.
+    #[error("the rollout has no limit by {0}")]
+    NoLimit(LimitBy),
+    /// The rollout does not count failed hosts.
+    #[error("the rollout has no failure budget, so that hosts which started do not count")]
+    NoBudget,
+    /// The new record would have this many bytes.
+    #[error("the record of the rollout would have {0} bytes, at most {RECORD_BYTES_MAX} are allowed")]
+    LargeRecord(usize),
+}
+
 /// Returns the record of a running rollout with other numbers. It gets no limit that it does not have.
 ///
 /// # Errors
@@ -72,17 +97,17 @@ pub fn record_with(
     record: &RolloutRecord,
     limits: &[LimitOption],
     budget: Option<u32>,
-) -> Result<RolloutRecord, String> {
+) -> Result<RolloutRecord, RecordChangeError> {
     let mut record = record.clone();
     for LimitOption { by, value, max } in limits {
         let LimitSize::Hosts(max) = *max else {
-            return Err(format!("the limit by {by} of a running rollout is a number, not a percentage"));
+            return Err(RecordChangeError::Percentage(by.clone()));
         };
         if max >= CLAIM_NUMBERS {
-            return Err(format!("the limit by {by} is {max}; the largest is {}", CLAIM_NUMBERS - 1));
+            return Err(RecordChangeError::LargeLimit { by: by.clone(), max });
         }
         let limit = record.limits.iter_mut().find(|limit| limit.by == *by);
-        let limit = limit.ok_or_else(|| format!("the rollout has no limit by {by}"))?;
+        let limit = limit.ok_or_else(|| RecordChangeError::NoLimit(by.clone()))?;
         match value {
             Some(value) => drop(limit.values.insert(value.clone(), max)),
             None => {
@@ -93,14 +118,12 @@ pub fn record_with(
         }
     }
     if budget.is_some() && record.budget.is_none() {
-        return Err("the rollout has no failure budget, so that hosts which started do not count".into());
+        return Err(RecordChangeError::NoBudget);
     }
     record.budget = budget.or(record.budget);
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
-        return Err(format!(
-            "the record of the rollout would have {bytes} bytes, at most {RECORD_BYTES_MAX} are allowed"
-        ));
+        return Err(RecordChangeError::LargeRecord(bytes));
     }
     Ok(record)
 }

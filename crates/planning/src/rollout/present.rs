@@ -226,7 +226,7 @@ pub(super) fn numbers(limits: &[ResolvedLimit], budget: Option<u32>, counted: us
 /// Says that no window is open, and when the next one opens.
 fn closed(record: &RolloutRecord, now: EpochSeconds) -> Option<String> {
     let next = next_window(&record.windows, Place(0), now).transpose()?;
-    Some(next.map_or_else(|why| why, |next| WhyNot::from(next).detail()))
+    Some(next.map_or_else(|error| error.to_string(), |next| WhyNot::from(next).detail()))
 }
 
 /// Time without a change after which a rollout that waits for no host stands still. Usually it goes on within seconds.

@@ -259,7 +259,10 @@ fn unusable_windows(windows: &[Window]) -> Option<String> {
         let all_day = "a whole day is from \"00:00\" to \"24:00\"";
         (window.from == window.to).then(|| format!("a window opens and closes at {}; {all_day}", window.from))
     };
-    windows.iter().find_map(|window| zone_of(window).err().or_else(|| equal(window)))
+    windows.iter().find_map(|window| match zone_of(window) {
+        Ok(_) => equal(window),
+        Err(error) => Some(error.to_string()),
+    })
 }
 
 fn resolve_limit(rule: &LimitRule, hosts: &[RosterEntry]) -> ResolvedLimit {

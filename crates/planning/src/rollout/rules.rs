@@ -1,7 +1,7 @@
 //! The rules of a rollout: what its record says, and whether it needs one.
 
 use super::failures::Budget;
-use super::window::{NextWindow, next_window};
+use super::window::{NextWindow, WindowError, next_window};
 use schema::codec;
 use schema::keys::{self, Key};
 use schema::limit::Place;
@@ -90,7 +90,7 @@ impl Rules {
     }
 
     /// Returns the window that a host waits for; `None` if one is open, or none is needed.
-    pub(super) fn next_window(&self, place: Place, now: Now) -> Result<Option<NextWindow>, String> {
+    pub(super) fn next_window(&self, place: Place, now: Now) -> Result<Option<NextWindow>, WindowError> {
         match self {
             Self::Record { windows, .. } => next_window(windows, place, now.wall),
             Self::None | Self::NoRecord => Ok(None),

@@ -327,7 +327,7 @@ impl RolloutView {
             _ => {}
         }
         let next = if need == Need::Claims { self.rules.next_window(self.own.place, now) } else { Ok(None) };
-        if let Some(next) = next.map_err(|why| WhyNot::Rollout { why })? {
+        if let Some(next) = next.map_err(|error| WhyNot::Rollout { why: error.to_string() })? {
             return Err(next.into());
         }
         if !need.takes_claims() {

@@ -29,14 +29,27 @@ impl From<NextWindow> for WhyNot {
     }
 }
 
+/// Why a window of updates cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// There is no such time zone.
+    #[error("the zone {0:?} of a window is unknown; write it as in \"Europe/Berlin\"")]
+    UnknownZone(String),
+    /// The clock is out of range.
+    #[error("the clock of the host says {0:?}, which is no time")]
+    NoTime(EpochSeconds),
+    /// No window is open soon.
+    #[error("no window opens within {DAYS_AHEAD} days")]
+    NoneOpens,
+}
+
 /// Returns the rules of a time zone. They are compiled in, so that every host has the same.
 ///
 /// # Errors
 /// Returns why there are none.
-pub(super) fn zone_of(window: &Window) -> Result<TimeZone, String> {
-    let zone = &window.zone;
-    let unknown = |_| format!("the zone {zone:?} of a window is unknown; write it as in \"Europe/Berlin\"");
-    TimeZoneDatabase::bundled().get(zone).map_err(unknown)
+pub(super) fn zone_of(window: &Window) -> Result<TimeZone, WindowError> {
+    let zone = TimeZoneDatabase::bundled().get(&window.zone);
+    zone.map_err(|_| WindowError::UnknownZone(window.zone.to_string()))
 }
 
 /// Returns when a host may start; `None` if it may start now. Without windows it always may.
@@ -47,9 +60,8 @@ pub fn next_window(
     windows: &[Window],
     place: Place,
     now: EpochSeconds,
-) -> Result<Option<NextWindow>, String> {
-    let bad_clock = |_| format!("the clock of the host says {now:?}, which is no time");
-    let now = Timestamp::from_second(now.0).map_err(bad_clock)?;
+) -> Result<Option<NextWindow>, WindowError> {
+    let now = Timestamp::from_second(now.0).map_err(|_| WindowError::NoTime(now))?;
     let spread = i64::try_from((u64::from(place.0) * SPREAD_SECONDS) >> 32).unwrap_or(0);
     let mut next: Option<(i64, Zoned)> = None;
     for window in windows {
@@ -81,7 +93,7 @@ pub fn next_window(
             Ok(Some(NextWindow { starts: EpochSeconds(starts), opens }))
         }
         None if windows.is_empty() => Ok(None),
-        None => Err(format!("no window opens within {DAYS_AHEAD} days")),
+        None => Err(WindowError::NoneOpens),
     }
 }
 

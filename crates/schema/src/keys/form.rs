@@ -1,8 +1,8 @@
 //! How the values of keys are written as bytes.
 
-use crate::codec::{self, ValueError};
+use crate::codec::{self, ValueError, VersionError};
 use crate::health::Health;
-use crate::names::Version;
+use crate::names::{Version, quoted};
 use crate::records::{Closing, RecordError, ServiceRecord, StatusRecord, StoreIdentity};
 use crate::time::EpochSeconds;
 use serde::Serialize;
@@ -85,9 +85,9 @@ impl Form for Empty {
 
 impl Form for Version {
     type Value = Self;
-    type Error = String;
+    type Error = VersionError;
     const WORDS: &'static str = "text";
-    fn read(bytes: &[u8]) -> Result<Self, String> {
+    fn read(bytes: &[u8]) -> Result<Self, VersionError> {
         codec::read_version(bytes)
     }
     fn write(value: &Self) -> String {
@@ -95,27 +95,35 @@ impl Form for Version {
     }
 }
 
+/// A text that is no health.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} is no health", quoted(.0))]
+pub struct NotAHealth(String);
+
 impl Form for Health {
     type Value = Self;
-    type Error = String;
+    type Error = NotAHealth;
     const WORDS: &'static str = "text";
-    fn read(bytes: &[u8]) -> Result<Self, String> {
-        let unknown = || format!("{} is no health", crate::names::quoted(&String::from_utf8_lossy(bytes)));
-        Self::read(bytes).ok_or_else(unknown)
+    fn read(bytes: &[u8]) -> Result<Self, NotAHealth> {
+        Self::read(bytes).ok_or_else(|| NotAHealth(String::from_utf8_lossy(bytes).into_owned()))
     }
     fn write(value: &Self) -> String {
         value.to_string()
     }
 }
 
+/// A text that is no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} is no time", quoted(.0))]
+pub struct NotATime(String);
+
 impl Form for EpochSeconds {
     type Value = Self;
-    type Error = String;
+    type Error = NotATime;
     const WORDS: &'static str = "epoch seconds";
-    fn read(bytes: &[u8]) -> Result<Self, String> {
+    fn read(bytes: &[u8]) -> Result<Self, NotATime> {
         let seconds = std::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse().ok());
-        let unknown = || format!("{} is no time", crate::names::quoted(&String::from_utf8_lossy(bytes)));
-        seconds.map(Self).ok_or_else(unknown)
+        seconds.map(Self).ok_or_else(|| NotATime(String::from_utf8_lossy(bytes).into_owned()))
     }
     fn write(value: &Self) -> String {
         value.0.to_string()

@@ -15,7 +15,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use form::{Empty, Form, Json, Text};
+pub use form::{Empty, Form, Json, NotAHealth, NotATime, Text};
 pub use lookup::{read_freeze, service_key};
 pub use path::KeyError;
 pub use row::{Agents, DocumentedKey, Row, TypedKey};

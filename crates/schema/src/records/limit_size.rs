@@ -35,10 +35,15 @@ impl fmt::Display for LimitSize {
     }
 }
 
-impl FromStr for LimitSize {
-    type Err = String;
+/// A text that is no size of a limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} is not a number of hosts, nor a percentage such as \"25%\"", crate::names::quoted(.0))]
+pub struct NotALimitSize(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for LimitSize {
+    type Err = NotALimitSize;
+
+    fn from_str(text: &str) -> Result<Self, NotALimitSize> {
         let number = |text: &str| {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
             if is_number { text.parse().ok() } else { None }
@@ -47,12 +52,7 @@ impl FromStr for LimitSize {
             Some(percent) => number(percent).filter(|percent| *percent <= 100).map(Self::Percent),
             None => number(text).map(Self::Hosts),
         };
-        size.ok_or_else(|| {
-            format!(
-                "{} is not a number of hosts, nor a percentage such as \"25%\"",
-                crate::names::quoted(text)
-            )
-        })
+        size.ok_or_else(|| NotALimitSize(text.to_owned()))
     }
 }
 

@@ -37,7 +37,7 @@ pub use limit_claim::{
     HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, PURPOSES_MAX, Purpose, REBOOTS_MAX,
     SCRIPT_INSTANCE, Ticket,
 };
-pub use limit_size::LimitSize;
+pub use limit_size::{LimitSize, NotALimitSize};
 pub use live::{Driver, LiveClaim, NameClash};
 pub use log_lines::LogLines;
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
@@ -53,7 +53,7 @@ pub use rollout::{
     CHARGE_FOR, LimitRule, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
     RolloutRecord,
 };
-pub use rollout_options::{LimitOption, RolloutOptions};
+pub use rollout_options::{LimitOption, LimitOptionError, RolloutOptions};
 pub use roster::RosterEntry;
 pub use service::{
     Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,
@@ -64,4 +64,4 @@ pub use status::{REASON_MAX_BYTES, StatusRecord};
 pub use store::{STORE_FORMAT, StoreIdentity};
 pub use trigger::Trigger;
 pub use wait::Wait;
-pub use window::{TimeOfDay, WINDOWS_MAX, Weekdays, Window};
+pub use window::{NoTimeOfDay, NoWeekdays, TimeOfDay, WINDOWS_MAX, Weekdays, Window};

@@ -1,9 +1,9 @@
 //! What one trigger says instead of the rollout policy.
 
-use super::limit_size::LimitSize;
+use super::limit_size::{LimitSize, NotALimitSize};
 use super::rollout::OnHalt;
-use crate::limit::LimitBy;
-use crate::names::{LimitValue, quoted};
+use crate::limit::{LimitBy, LimitByError};
+use crate::names::{LimitValue, NameError, quoted};
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -48,19 +48,41 @@ pub struct LimitOption {
     pub max: LimitSize,
 }
 
-impl FromStr for LimitOption {
-    type Err = String;
+/// Why a text is no limit of a rollout.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitOptionError {
+    /// What follows the last `=` is no size.
+    #[error("{}: {error}", quoted(text))]
+    Size {
+        /// The text.
+        text: String,
+        /// What is wrong with the size.
+        error: NotALimitSize,
+    },
+    /// The value breaks a rule of names.
+    #[error(transparent)]
+    Value(#[from] NameError),
+    /// It does not say what the hosts have in common.
+    #[error(transparent)]
+    By(#[from] LimitByError),
+    /// It names a value of the fleet.
+    #[error("{}: the fleet has no values; write fleet=SIZE", quoted(.0))]
+    ValueOfFleet(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for LimitOption {
+    type Err = LimitOptionError;
+
+    fn from_str(text: &str) -> Result<Self, LimitOptionError> {
         let (hosts, size) = text.rsplit_once('=').unwrap_or(("fleet", text));
-        let max = size.parse::<LimitSize>().map_err(|error| format!("{}: {error}", quoted(text)))?;
+        let max = size.parse().map_err(|error| LimitOptionError::Size { text: text.to_owned(), error })?;
         let (by, value) = match hosts.split_once('/') {
-            Some((by, value)) => (by, Some(LimitValue::new(value).map_err(|error| error.to_string())?)),
+            Some((by, value)) => (by, Some(LimitValue::new(value)?)),
             None => (hosts, None),
         };
         let by = LimitBy::read(by)?;
         if by == LimitBy::Fleet && value.is_some() {
-            return Err(format!("{}: the fleet has no values; write fleet=SIZE", quoted(text)));
+            return Err(LimitOptionError::ValueOfFleet(text.to_owned()));
         }
         Ok(Self { by, value, max })
     }
@@ -85,7 +107,7 @@ mod tests {
             let read = text.parse::<LimitOption>().map(|limit| limit.to_string());
             match (read, expected) {
                 (Ok(read), Ok(expected)) => assert_eq!(read, expected, "{text}"),
-                (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+                (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{text}: {error}"),
                 (read, expected) => panic!("{text}: {read:?}, expected {expected:?}"),
             }
         };

@@ -52,14 +52,18 @@ impl Default for Weekdays {
     }
 }
 
-impl FromStr for Weekdays {
-    type Err = String;
+/// A text that names no days of the week.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} are no days of the week; write them as in \"Mon-Thu\" or \"Sat,Sun\"")]
+pub struct NoWeekdays(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Weekdays {
+    type Err = NoWeekdays;
+
+    fn from_str(text: &str) -> Result<Self, NoWeekdays> {
         let day = |name: &str| {
-            NAMES.iter().position(|known| known.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
-                format!("{text:?} are no days of the week; write them as in \"Mon-Thu\" or \"Sat,Sun\"")
-            })
+            let at = NAMES.iter().position(|known| known.eq_ignore_ascii_case(name.trim()));
+            at.ok_or_else(|| NoWeekdays(text.to_owned()))
         };
         let mut days = [false; 7];
         for part in text.split(',') {
@@ -77,9 +81,9 @@ impl FromStr for Weekdays {
 }
 
 impl TryFrom<String> for Weekdays {
-    type Error = String;
+    type Error = NoWeekdays;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, NoWeekdays> {
         text.parse()
     }
 }
@@ -119,10 +123,15 @@ impl TimeOfDay {
     }
 }
 
-impl FromStr for TimeOfDay {
-    type Err = String;
+/// A text that is no time of the day.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no time of the day; write it as in \"09:30\"")]
+pub struct NoTimeOfDay(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for TimeOfDay {
+    type Err = NoTimeOfDay;
+
+    fn from_str(text: &str) -> Result<Self, NoTimeOfDay> {
         let number = |text: &str| {
             let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
             if is_number { text.parse::<u16>().ok() } else { None }
@@ -131,14 +140,14 @@ impl FromStr for TimeOfDay {
             text.split_once(':').and_then(|(hours, minutes)| Some((number(hours)?, number(minutes)?)));
         let minutes = parts.filter(|(_, minutes)| *minutes < 60).map(|(hours, minutes)| hours * 60 + minutes);
         let minutes = minutes.filter(|minutes| *minutes <= 24 * 60);
-        minutes.map(Self).ok_or_else(|| format!("{text:?} is no time of the day; write it as in \"09:30\""))
+        minutes.map(Self).ok_or_else(|| NoTimeOfDay(text.to_owned()))
     }
 }
 
 impl TryFrom<String> for TimeOfDay {
-    type Error = String;
+    type Error = NoTimeOfDay;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, NoTimeOfDay> {
         text.parse()
     }
 }
@@ -172,7 +181,7 @@ mod tests {
         check("Tue-Mon", "Mon-Sun");
         for bad in ["", "Mon-", "Monday", "Mon;Tue", "1-5"] {
             let error = bad.parse::<Weekdays>().unwrap_err();
-            assert!(error.contains("are no days of the week"), "{bad}: {error}");
+            assert!(error.to_string().contains("are no days of the week"), "{bad}: {error}");
         }
     }
 
@@ -183,7 +192,7 @@ mod tests {
         }
         for bad in ["", "9:30", "09:60", "24:01", "25:00", "09-30", "+9:30", "09:30:00"] {
             let error = bad.parse::<TimeOfDay>().unwrap_err();
-            assert!(error.contains("is no time of the day"), "{bad}: {error}");
+            assert!(error.to_string().contains("is no time of the day"), "{bad}: {error}");
         }
     }
 }

@@ -12,7 +12,8 @@ use planning::rollout::{PresentRollout, hosts_of, record_with, unusable, with_op
 use schema::keys::{self, Key, Prefix};
 use schema::names::Version;
 use schema::records::{
-    LimitOption, LimitSize, OnHalt, ResolvedLimit, RolloutOptions, RolloutPolicy, RosterEntry,
+    LimitOption, LimitOptionError, LimitSize, OnHalt, ResolvedLimit, RolloutOptions, RolloutPolicy,
+    RosterEntry,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{Span, parse_duration};
@@ -52,12 +53,12 @@ enum OnHaltFlag {
 }
 
 fn limits_of(texts: &[String]) -> Result<Vec<LimitOption>, Failure> {
-    let read = |text: &String| text.parse().map_err(|why: String| Failure::usage(anyhow!("--max: {why}")));
-    texts.iter().map(read).collect()
+    let wrong = |error: LimitOptionError| Failure::usage(anyhow!("--max: {error}"));
+    texts.iter().map(|text| text.parse().map_err(wrong)).collect()
 }
 
 fn size_of(option: &str, text: &str) -> Result<LimitSize, Failure> {
-    text.parse().map_err(|why: String| Failure::usage(anyhow!("{option}: {why}")))
+    text.parse::<LimitSize>().map_err(|error| Failure::usage(anyhow!("{option}: {error}")))
 }
 
 impl RolloutFlags {
@@ -183,7 +184,8 @@ impl Verb for Set {
             return Err(refused("the rollout has ended"));
         }
         check_values(&limits, &found)?;
-        let changed = record_with(&record, &limits, self.budget).map_err(|why| refused(&why))?;
+        let changed =
+            record_with(&record, &limits, self.budget).map_err(|error| refused(&error.to_string()))?;
         let act = store.act("rollout set", Some(&self.reason)).await?;
         let transaction = change_record(instruction.order, &changed, &found, &act);
         let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;

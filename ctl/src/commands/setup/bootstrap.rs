@@ -11,6 +11,8 @@ use crate::{endpoints, local};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use etcd_session::{EndpointSource, Secret, SessionConfig};
+use planning::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
+use schema::codec::VersionError;
 use schema::keys::{self, Key};
 use schema::names::{HostName, Role, Version};
 use schema::server_version;
@@ -180,7 +182,7 @@ fn local_failure(error: anyhow::Error) -> Failure {
 struct StoreInspection {
     revision: i64,
     /// Desired version of the fleet, if one is set; an error if the value is not a version.
-    desired: Option<Result<Version, String>>,
+    desired: Option<Result<Version, VersionError>>,
 }
 
 /// Reads the store with the settings that the agent will use. Returns `None` if the store is to be

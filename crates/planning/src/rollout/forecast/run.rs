@@ -228,8 +228,8 @@ impl<'a> Run<'a> {
                     self.after(Duration::from_secs(delay), Event::MayStart(host));
                     return;
                 }
-                Err(why) => {
-                    self.doing[host].held = Some(why);
+                Err(error) => {
+                    self.doing[host].held = Some(error.to_string());
                     return;
                 }
             }

@@ -110,7 +110,7 @@ fn the_numbers_of_a_running_rollout_change_and_it_gets_no_new_limit() {
                 let [fleet, role] = [&record.limits[0], &record.limits[1]];
                 assert_eq!([fleet.max, role.max_of(&web), record.budget.unwrap()], expected, "{texts:?}");
             }
-            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
             (found, expected) => panic!("{texts:?}: {found:?}, expected {expected:?}"),
         }
     };
@@ -125,5 +125,6 @@ fn the_numbers_of_a_running_rollout_change_and_it_gets_no_new_limit() {
     check(&["group=1"], None, Err("no limit by group"));
     check(&["99999"], None, Err("the largest is 99998"));
     let without = schema::records::RolloutRecord { budget: None, ..record.clone() };
-    assert!(record_with(&without, &[], Some(1)).unwrap_err().contains("has no failure budget"));
+    let refused = record_with(&without, &[], Some(1)).unwrap_err();
+    assert!(refused.to_string().contains("has no failure budget"));
 }
