@@ -11,7 +11,6 @@ use crate::{endpoints, local};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use etcd_session::{EndpointSource, Secret, SessionConfig};
-use planning::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
 use schema::codec::VersionError;
 use schema::keys::{self, Key};
 use schema::names::{HostName, Role, Version};
