@@ -10,6 +10,7 @@ use crate::output::Output;
 pub use crate::seen_stores::About;
 use crate::settings::Settings;
 use clap::{Args, Command};
+use schemars::{Schema, SchemaGenerator};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Spec {
     /// Its exit codes, besides 0, 2 and 64, which every verb has. Their meanings stand in its section of
     /// `docs/command-line.md`.
     pub exits: &'static [Exit],
+    /// What it prints with `-o json`.
+    pub answer: Answer,
     /// Examples for help and manual pages.
     pub examples: &'static [Example],
 }
@@ -95,6 +98,20 @@ pub enum Past {
     NotRecorded(&'static str),
     /// No: it works on a recording, which `--recording` names for it alone.
     OnRecording,
+}
+
+/// Adds what a type says about its JSON to a generator, and returns its schema.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// What a verb prints with `-o json`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Answer {
+    /// A value with this schema.
+    Json(SchemaOf),
+    /// What the verb with this name prints.
+    AsOf(&'static str),
+    /// No JSON: a script, files, an address, or what another command prints.
+    NotJson,
 }
 
 /// A verb that asks the store, or writes to it.

@@ -3,7 +3,8 @@
 
 mod roff;
 
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
+use crate::commands::answers;
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
 use crate::help::{document, spec_of, store_arguments};
 use crate::local;
@@ -40,6 +41,7 @@ impl LocalVerb for Manual {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<ManualAnswer<'_>>),
         examples: &[(
             "orchestrate manual ~/.local/share/man",
             "for one user; read them with man orchestrate",

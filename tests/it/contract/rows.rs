@@ -123,6 +123,13 @@ impl Row {
         self
     }
 
+    /// Expects that there is no answer.
+    pub(super) fn cannot_be_told(mut self) -> Self {
+        (self.code, self.out) = (2, Out::Exactly(String::new()));
+        (self.err, self.stands) = (Vec::new(), Vec::new());
+        self
+    }
+
     /// Adds an expected part of standard error.
     pub(super) fn says(mut self, part: &'static str) -> Self {
         self.err.push(part);

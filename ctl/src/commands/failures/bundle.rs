@@ -1,8 +1,9 @@
 //! `bundle`: fetches the bundle of a failure from the object store of the fleet, and unpacks it.
 
 use super::fetched_bundle::{FetchFrom, ReportedFailure};
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of};
-use crate::commands::verb::{self, Group, Past, Spec, Verb};
+use crate::commands::verb::{self, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -36,6 +37,7 @@ impl Verb for Bundle {
         about: verb::About::Operators,
         past: Past::Answers,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<BundleAnswer<'_>>),
         examples: &[(
             "orchestrate bundle web-7 --from file:///srv/bundles",
             "fetch what web-7 kept of its failed attempt",

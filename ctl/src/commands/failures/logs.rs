@@ -3,8 +3,9 @@
 
 use super::fetched_bundle::{BundleObject, FetchFrom, ReportedFailure};
 use crate::agent::{self, Run, RunOutput, Runs};
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of};
-use crate::commands::verb::{self, Group, Past, Spec, Verb};
+use crate::commands::verb::{self, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -192,6 +193,14 @@ impl Verb for Logs {
         about: verb::About::Operators,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(|generator| {
+            let bundle_or_report = answers::of::<ReportedLog<'_>>(generator);
+            answers::either([
+                bundle_or_report,
+                answers::of::<Runs>(generator),
+                answers::of::<RunOutput>(generator),
+            ])
+        }),
         examples: &[
             ("orchestrate logs web-7", "the last lines of the step that failed"),
             ("orchestrate logs web-7 --from file:///srv/bundles", "all that it printed, from a bundle"),

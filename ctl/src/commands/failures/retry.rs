@@ -1,8 +1,9 @@
 //! `retry`: asks hosts to try again now.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now};
 use crate::commands::selection::{Selection, members, unknown};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -35,6 +36,12 @@ impl Verb for Retry {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(|generator| {
+            answers::either([
+                answers::of::<HostAnswer<'_>>(generator),
+                answers::of::<HostsAnswer<'_>>(generator),
+            ])
+        }),
         examples: &[
             ("orchestrate retry web-7", "try again now"),
             ("orchestrate retry --suspect", "all suspect hosts"),

@@ -1,10 +1,11 @@
 //! The desired version: `current_version` and `pending_update`.
 
 use super::script_start;
+use crate::commands::answers;
 use crate::commands::context::Store;
 use crate::commands::rollout::look_after;
 use crate::commands::store::identity::has_brakes;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
 use crate::output::{self, Output};
@@ -65,6 +66,7 @@ impl Verb for CurrentVersion {
         about: About::Other,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<CurrentVersionAnswer<'_>>),
         examples: &[("orchestrate current_version", "print the desired version")],
     };
 
@@ -172,6 +174,7 @@ impl Verb for PendingUpdate {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<PendingAnswer<'_>>),
         examples: &[("orchestrate pending_update", "is this host to run another version?")],
     };
 

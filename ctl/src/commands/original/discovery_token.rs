@@ -1,7 +1,8 @@
 //! A token of an etcd discovery service: `new_discovery_token`.
 
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use anyhow::Context;
@@ -24,6 +25,7 @@ impl Verb for NewDiscoveryToken {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<TokenAnswer<'_>>),
         examples: &[],
     };
 

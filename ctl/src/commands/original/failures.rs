@@ -9,9 +9,10 @@
 //! together.
 
 use super::running::hosts_of;
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
 use crate::commands::fleet::{self, warn_of_skipped};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
@@ -167,6 +168,7 @@ impl Verb for GetFailures {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<FailuresView>),
         examples: &[
             ("orchestrate get_failures --hosts", "name the failures"),
             ("orchestrate get_failures --group", "print the causes, and how many hosts have each"),
@@ -387,6 +389,7 @@ impl Verb for DebugTimeout {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<TimeoutAnswer<'_>>),
         examples: &[],
     };
 

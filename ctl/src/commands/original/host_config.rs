@@ -2,8 +2,9 @@
 //!
 //! This file is long because its six verbs share how values are named and checked.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -238,6 +239,7 @@ impl Verb for ManageConfig {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<ChangeAnswer<'_>>),
         examples: &[],
     };
 
@@ -257,6 +259,7 @@ impl Verb for EnablePuppet {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<ChangeAnswer<'_>>),
         examples: &[("orchestrate enable_puppet False role -n web", "hold the scripts of a role")],
     };
 
@@ -278,6 +281,7 @@ impl Verb for SetConfig {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<ChangeAnswer<'_>>),
         examples: &[],
     };
 
@@ -312,6 +316,7 @@ impl Verb for HostData {
         about: About::Operators,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<HostDataAnswer<'_>>),
         examples: &[],
     };
 
@@ -354,6 +359,7 @@ impl Verb for CheckPuppet {
         about: About::Operators,
         past: Past::Answers,
         exits: &[Exit::Own(DISABLED)],
+        answer: Answer::Json(answers::of::<EnabledAnswer<'_>>),
         examples: &[("orchestrate check_puppet || exit 0", "at the start of a cron script")],
     };
 
@@ -392,6 +398,7 @@ impl Verb for CheckConfig {
         about: About::Operators,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<ValueAnswer<'_>>),
         examples: &[],
     };
 

@@ -1,7 +1,8 @@
 //! This host: `local_version` and `local_health`.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
@@ -37,6 +38,7 @@ impl LocalVerb for LocalVersion {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<LocalVersionAnswer<'_>>),
         examples: &[
             ("orchestrate local_version", "print the installed version"),
             ("orchestrate local_version v43", "record it, from a script that installed it"),
@@ -112,6 +114,7 @@ impl Verb for LocalHealth {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<LocalHealthAnswer<'_>>),
         examples: &[("orchestrate local_health -v", "name the failures of this host")],
     };
 

@@ -16,10 +16,11 @@
 use super::desired::{driver, refused_by_agent};
 use super::local::status_keys;
 use crate::agent::{self, CheckAck, CheckResult};
+use crate::commands::answers;
 use crate::commands::context::{Store, now, version_of};
 use crate::commands::rollout::look_after;
 use crate::commands::store::identity::has_brakes;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, LocalState};
@@ -241,6 +242,12 @@ impl Verb for UpdateOwnStatus {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(|generator| {
+            answers::either([
+                answers::of::<StatusAnswer<'_>>(generator),
+                answers::of::<CheckAnswer<'_>>(generator),
+            ])
+        }),
         examples: &[("orchestrate update_own_status validation 0", "report that the validation passed")],
     };
 
@@ -338,6 +345,7 @@ impl Verb for UpdateOwnInfo {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<InfoAnswer<'_>>),
         examples: &[("orchestrate update_own_info", "list this host under its installed version")],
     };
 

@@ -1,7 +1,8 @@
 //! `ping`: checks whether the store answers.
 
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
@@ -31,6 +32,7 @@ impl Verb for Ping {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<PingAnswer>),
         examples: &[
             ("orchestrate ping", "does the store answer?"),
             ("orchestrate --endpoints https://etcd1:2379 --cacert ca.crt ping", "does this one answer?"),

@@ -4,10 +4,11 @@ use super::host_config;
 use super::upgrade::{
     UpgradeRules, UpgradeState, UpgradeStep, UpgradeView, disable_all, next_step, upgrade_reads,
 };
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
 use crate::commands::rollout::trigger;
 use crate::commands::store::identity::has_brakes;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
@@ -135,6 +136,7 @@ impl Verb for Status {
         about: About::SelfChecked,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<StatusAnswer<'_>>),
         examples: &[],
     };
 
@@ -189,6 +191,7 @@ impl Verb for GlobalDisablePuppet {
         about: About::SelfChecked,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<DisableAnswer>),
         examples: &[],
     };
 
@@ -266,6 +269,7 @@ impl Verb for Upgrade {
         about: About::SelfChecked,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<UpgradeAnswer<'_>>),
         examples: &[(
             "orchestrate rolling_upgrade upgrade v43 --retry",
             "upgrade host after host until all are done",

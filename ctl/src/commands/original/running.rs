@@ -1,8 +1,9 @@
 //! Which hosts run which version: `running_versions`, `hosts_at_version`, `check_single_version`.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
 use crate::commands::fleet::warn_of_skipped;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
@@ -87,6 +88,7 @@ impl Verb for RunningVersions {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<RunningAnswer>),
         examples: &[("orchestrate running_versions", "which versions run in the fleet")],
     };
 
@@ -130,6 +132,7 @@ impl Verb for HostsAtVersion {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<HostsAnswer<'_>>),
         examples: &[("orchestrate hosts_at_version v42", "which hosts still run v42")],
     };
 
@@ -175,6 +178,7 @@ impl Verb for CheckSingleVersion {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<SingleVersionAnswer<'_>>),
         examples: &[],
     };
 

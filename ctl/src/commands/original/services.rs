@@ -1,8 +1,9 @@
 //! The catalog in the verbs of the original tool: `publish_service`, `get_services` and `cache_services`.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, now};
 use crate::commands::services::catalog::warn_of_refused;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -33,6 +34,7 @@ impl Verb for GetServices {
         about: About::Other,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<EntriesAnswer<'_>>),
         examples: &[],
     };
 
@@ -72,6 +74,7 @@ impl Verb for CacheServices {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<CacheAnswer<'_>>),
         examples: &[("orchestrate cache_services", "write the file that Hiera reads")],
     };
 
@@ -137,6 +140,7 @@ impl Verb for PublishService {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<PublishAnswer<'_>>),
         examples: &[],
     };
 

@@ -2,10 +2,11 @@
 
 use super::verification::{Verification, WantedHosts};
 use super::verify_wait::{INTERRUPTED, WaitEnd, Waited, wait_for};
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
 use crate::commands::fleet;
 use crate::commands::selection::{Selection, members};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -58,6 +59,7 @@ impl Verb for VerifyHosts {
         about: About::SelfChecked,
         past: Past::Answers,
         exits: &[Exit::No, Exit::Own(INTERRUPTED)],
+        answer: Answer::Json(answers::of::<VerifyAnswer<'_>>),
         examples: &[
             ("orchestrate verify_hosts v43 web-1 web-2", "do both hosts run v43?"),
             ("orchestrate verify_hosts v43 --wait 20m < hosts.txt", "wait until all hosts of a file run it"),

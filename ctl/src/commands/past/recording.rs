@@ -1,7 +1,8 @@
 //! `recording`: what keeps a recording of the store in order. The store is not asked.
 
+use crate::commands::answers;
 use crate::commands::context::now;
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::past::NamedRecording;
@@ -104,6 +105,7 @@ impl LocalVerb for List {
         about: About::Other,
         past: Past::OnRecording,
         exits: &[],
+        answer: Answer::Json(answers::of::<ListAnswer<'_>>),
         examples: &[(
             "orchestrate recording list --recording /var/lib/orchestrate-observer/recording",
             "what is recorded, and how much space it takes",
@@ -224,6 +226,7 @@ impl LocalVerb for Check {
         about: About::Other,
         past: Past::OnRecording,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<CheckAnswer<'_>>),
         examples: &[(
             "orchestrate recording check --recording /var/lib/orchestrate-observer/recording",
             "read everything, and say what is wrong or missing",
@@ -277,6 +280,7 @@ impl LocalVerb for Prune {
         about: About::Other,
         past: Past::OnRecording,
         exits: &[],
+        answer: Answer::Json(answers::of::<PruneAnswer<'_>>),
         examples: &[(
             "orchestrate recording prune --recording /srv/recording --older-than 90d --dry-run",
             "say which segments would be removed",
@@ -323,6 +327,7 @@ impl LocalVerb for Erase {
         about: About::Other,
         past: Past::OnRecording,
         exits: &[],
+        answer: Answer::Json(answers::of::<EraseAnswer<'_>>),
         examples: &[(
             "orchestrate recording erase /orchestrate/reports/web-7 --recording /srv/recording",
             "erase what web-7 reported",

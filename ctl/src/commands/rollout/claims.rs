@@ -1,7 +1,8 @@
 //! The claims of limits: `claims` lists which hosts are counted, and `claims release` releases them.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -31,6 +32,7 @@ impl Verb for Claims {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<ClaimsAnswer<'_>>),
         examples: &[("orchestrate claims", "which hosts count against a limit, and since when")],
     };
 
@@ -120,6 +122,7 @@ impl Verb for Release {
         about: About::Hosts,
         past: Past::DoesNotRead,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<ReleaseAnswer<'_>>),
         examples: &[("orchestrate claims release web-7 --reason 'gone for good'", "let another host start")],
     };
 

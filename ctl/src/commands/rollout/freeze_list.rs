@@ -1,7 +1,8 @@
 //! The list of the freezes that stand: `freezes`, and what other verbs note of it.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, now};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
@@ -27,6 +28,7 @@ impl Verb for Freezes {
         about: About::Operators,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<FreezesAnswer>),
         examples: &[("orchestrate freezes", "who froze what, and why")],
     };
 

@@ -2,9 +2,10 @@
 //! `rollout pause` and `rollout resume`.
 
 use super::freeze_list::{ending_of, note_freezes};
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now};
 use crate::commands::store::identity;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -96,6 +97,7 @@ impl Verb for Freeze {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<FreezeAnswer>),
         examples: &[
             ("orchestrate freeze --hostname web-7 --reason 'disk is replaced'", "keep one host as it is"),
             (
@@ -257,6 +259,7 @@ impl Verb for Unfreeze {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<UnfreezeAnswer>),
         examples: &[("orchestrate unfreeze --hostname web-7", "end the freeze of one host")],
     };
 

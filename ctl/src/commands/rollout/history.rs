@@ -1,7 +1,8 @@
 //! `rollout history` and `rollout queue`: what became of the last rollouts, and which hosts wait for their turn.
 
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use clap::Args;
@@ -24,6 +25,7 @@ impl Verb for History {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<RolloutHistory>),
         examples: &[("orchestrate rollout history", "who triggered what, and how it ended")],
     };
 
@@ -78,6 +80,7 @@ impl Verb for Queue {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<QueueAnswer<'_>>),
         examples: &[("orchestrate rollout queue", "which hosts wait for a limit")],
     };
 

@@ -1,8 +1,9 @@
 //! The options of `trigger_update` and `rollout start` that hold for one rollout, and `rollout set`.
 
 use super::status;
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::numbers::whole;
 use crate::output::{self, Output};
@@ -165,6 +166,7 @@ impl Verb for Set {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<SetAnswer<'_>>),
         examples: &[("orchestrate rollout set --max role/db=2", "two hosts of the role db at a time")],
     };
 

@@ -2,8 +2,9 @@
 
 use super::options::{RolloutFlags, check_usable};
 use super::policy::read_file;
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now, version_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -75,6 +76,7 @@ impl Verb for Plan {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<PlanAnswer<'_>>),
         examples: &[
             ("orchestrate plan v43", "when each stage opens and each host starts"),
             (

@@ -1,9 +1,10 @@
 //! The rollout policy: `policy show`, `policy set` and `policy check`.
 
 use super::freezes::refuse_older_agents;
+use crate::commands::answers;
 use crate::commands::context::Store;
 use crate::commands::store::identity;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::Context;
@@ -44,6 +45,7 @@ impl Verb for Check {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<PolicyAnswer<'_>>),
         examples: &[("orchestrate policy check policy.toml", "find mistakes, without the store")],
     };
 
@@ -65,6 +67,7 @@ impl Verb for Show {
         about: About::Operators,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<StoredPolicyAnswer<'_>>),
         examples: &[("orchestrate policy show", "print the policy of the store")],
     };
 
@@ -98,6 +101,7 @@ impl Verb for Set {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<StoredPolicyAnswer<'_>>),
         examples: &[("orchestrate policy set policy.toml", "use this policy from the next version on")],
     };
 

@@ -1,8 +1,9 @@
 //! `rollout rollback`: makes the fleet go back to a version that worked.
 
 use super::trigger;
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -37,6 +38,7 @@ impl Verb for Rollback {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<RollbackAnswer<'_>>),
         examples: &[
             ("orchestrate rollout rollback", "back to the last version whose rollout ended"),
             ("orchestrate rollout rollback --to v42", "back to v42"),

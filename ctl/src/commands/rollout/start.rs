@@ -4,8 +4,9 @@ use super::freeze_list::note_freezes;
 use super::freezes;
 use super::freezes::{FreezeAnswer, UnfreezeAnswer};
 use super::trigger::{self, TriggerUpdate};
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
@@ -33,6 +34,7 @@ impl Verb for Start {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::AsOf("trigger_update"),
         examples: &[("orchestrate rollout start v43", "the same as trigger_update v43")],
     };
 
@@ -56,6 +58,7 @@ impl Verb for Pause {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<crate::commands::rollout::freezes::FreezeAnswer>),
         examples: &[("orchestrate rollout pause --reason 'db is slow'", "no host starts an update")],
     };
 
@@ -90,6 +93,7 @@ impl Verb for Resume {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<crate::commands::rollout::freezes::UnfreezeAnswer>),
         examples: &[("orchestrate rollout resume", "hosts start again")],
     };
 

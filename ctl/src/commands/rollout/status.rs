@@ -2,9 +2,10 @@
 //! for.
 
 use super::text::{HOSTS_NAMED, failures, heading};
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
-use crate::commands::watch::{self, Answer, Repeat};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
+use crate::commands::watch::{self, Repeat};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -85,6 +86,7 @@ impl Verb for Status {
         about: About::SelfChecked,
         past: Past::Answers,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<RolloutStatus>),
         examples: &[
             ("orchestrate rollout status --watch", "show the rollout until it has ended or is halted"),
             ("orchestrate rollout status --wait 30m", "wait for its end, for a job"),
@@ -109,7 +111,7 @@ async fn status(
     followed: &Cell<Option<InstructionOrder>>,
     store: &Store<'_>,
     output: &mut Output,
-) -> Result<Answer, Failure> {
+) -> Result<watch::Answer, Failure> {
     let rollout = read(store).await?;
     let Rollout { present: PresentRollout { instruction, record }, found } = &rollout;
     if followed.get().is_some_and(|followed| followed != instruction.order) {
@@ -130,7 +132,7 @@ async fn status(
     let is_final = matches!(status.state, RolloutWord::Ended | RolloutWord::Halted | RolloutWord::Refused);
     output.answer(&status, |_| {});
     if output.is_json() {
-        return Ok(Answer { exit, is_final });
+        return Ok(watch::Answer { exit, is_final });
     }
     output.line(&heading(record, status.from_version.as_ref(), &status.stages));
     let row = |(number, stage): (usize, &StageSummary)| {
@@ -182,7 +184,7 @@ async fn status(
         output.line(&format!("it waits for {}{more}; `orchestrate why HOST` says more", hosts.join(" ")));
     }
     status.outlook.to_go().iter().for_each(|to_go| output.line(to_go));
-    Ok(Answer { exit, is_final })
+    Ok(watch::Answer { exit, is_final })
 }
 
 /// Do not wait for this host any more
@@ -203,6 +205,10 @@ impl Verb for Excuse {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(|generator| {
+            let excused = answers::of::<Excused<'_>>(generator);
+            answers::either([excused, answers::of::<ExcusedAlready<'_>>(generator)])
+        }),
         examples: &[(
             "orchestrate rollout excuse web-7 --reason 'disk is replaced'",
             "go on without this host",

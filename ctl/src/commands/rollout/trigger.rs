@@ -3,10 +3,11 @@
 use super::look_after;
 use super::options::{RolloutFlags, check_options};
 use super::record;
+use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
 use crate::commands::fleet;
 use crate::commands::store::identity::has_brakes;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -56,6 +57,7 @@ impl Verb for TriggerUpdate {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<TriggerAnswer<'_>>),
         examples: &[
             ("orchestrate trigger_update v43", "make every host run v43"),
             (

@@ -2,7 +2,7 @@
 //! the same time than the rollout policy allows. The agent of the host takes the claims.
 
 use crate::agent::{ClaimAck, claim_for_command};
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::{Context, anyhow};
@@ -59,6 +59,7 @@ impl LocalVerb for WithClaim {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused, Exit::Own(TIMED_OUT), Exit::Own(CANNOT_RUN), Exit::Own(NOT_FOUND)],
+        answer: Answer::NotJson,
         examples: &[(
             "orchestrate with-claim --wait 1h -- systemctl restart mysql",
             "restart when the limits allow it",

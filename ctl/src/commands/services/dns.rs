@@ -1,8 +1,9 @@
 //! `dns`: answers a DNS question as an agent would.
 
 use super::catalog::read;
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use catalog::{Claim, QueryType, Question, ResponseCode, Zone, answer};
@@ -31,6 +32,7 @@ impl Verb for Dns {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<DnsAnswer<'_>>),
         examples: &[("orchestrate dns web.service.consul SRV", "hosts and ports of web, as DNS gives them")],
     };
 

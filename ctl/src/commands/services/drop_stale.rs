@@ -1,7 +1,8 @@
 //! `drop-stale`.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, now};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use clap::Args;
@@ -22,6 +23,7 @@ impl Verb for DropStale {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<DropStaleAnswer>),
         examples: &[("orchestrate drop-stale", "believe that the silent instances are gone")],
     };
 

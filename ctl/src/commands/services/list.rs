@@ -1,8 +1,9 @@
 //! `services list` and `services show`.
 
 use super::catalog::{read, view_of};
+use crate::commands::answers;
 use crate::commands::context::{Store, service_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -23,6 +24,7 @@ impl Verb for List {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<ServicesView>),
         examples: &[("orchestrate services list", "all services with their instances")],
     };
 
@@ -51,6 +53,7 @@ impl Verb for Show {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<ServiceView>),
         examples: &[(
             "orchestrate services show web --checks",
             "where web runs, and which of its checks fail",

@@ -1,8 +1,9 @@
 //! `maintenance` and `drain`, which take a host or service out of use.
 
 use super::catalog::view_of;
+use crate::commands::answers;
 use crate::commands::context::{Store, now};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -69,6 +70,7 @@ impl Verb for SetMaintenance {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<MaintenanceAnswer<'_>>),
         examples: &[
             ("orchestrate maintenance on web-7 --reason 'new disk'", "take the services of a host out"),
             ("orchestrate maintenance off web-7", "take them in again"),
@@ -88,6 +90,7 @@ impl Verb for Drain {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<MaintenanceAnswer<'_>>),
         examples: &[
             ("orchestrate drain web-7", "stop sending new work to a host's services"),
             ("orchestrate drain web-7 --off", "end draining"),

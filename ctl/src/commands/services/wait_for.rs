@@ -1,8 +1,9 @@
 //! `wait_for`: waits until a service has enough instances.
 
 use super::catalog::read;
+use crate::commands::answers;
 use crate::commands::context::{Store, service_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::numbers::whole;
@@ -45,6 +46,7 @@ impl Verb for WaitFor {
         about: About::Hosts,
         past: Past::Waits,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<WaitAnswer<'_>>),
         examples: &[(
             "orchestrate wait_for mysql --count 2 --timeout 5m",
             "wait until mysql works on two hosts",

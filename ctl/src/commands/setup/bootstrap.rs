@@ -2,9 +2,10 @@
 //! the site. If the store should exist already, nothing is written before it has answered with
 //! these settings.
 
+use crate::commands::answers;
 use crate::commands::context::Store;
 use crate::commands::state::hosts::{RosterOptions, RosterPatch};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::{endpoints, local};
@@ -56,6 +57,7 @@ impl Verb for Bootstrap {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<BootstrapAnswer<'_>>),
         examples: &[
             ("orchestrate bootstrap --first | sh", "the first host of a fleet, with the embedded store"),
             ("orchestrate bootstrap --endpoints https://etcd1:2379 --role web | sh", "join a fleet"),

@@ -1,6 +1,6 @@
 //! `completion`: prints the completion script of a shell.
 
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
@@ -21,6 +21,7 @@ impl LocalVerb for Completion {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::NotJson,
         examples: &[(
             "orchestrate completion bash > ~/.local/share/bash-completion/completions/orchestrate",
             "for one user",

@@ -2,7 +2,7 @@
 //! access the store: only the store's root can create users, and this program need not know root's
 //! credentials.
 
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, shell_word};
@@ -61,6 +61,7 @@ impl LocalVerb for Enroll {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::NotJson,
         examples: &[
             ("orchestrate enroll web-7 --print-etcdctl --service web", "the user of an agent"),
             ("orchestrate enroll alice --print-etcdctl --as operator", "the user of a person"),

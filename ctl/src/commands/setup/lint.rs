@@ -1,6 +1,7 @@
 //! `lint`: checks settings and service files before they are used. It does not access the store.
 
-use crate::commands::verb::{About, Group, LocalVerb, Past, Program, Spec};
+use crate::commands::answers;
+use crate::commands::verb::{About, Answer, Group, LocalVerb, Past, Program, Spec};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -43,6 +44,7 @@ impl LocalVerb for Lint {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<LintAnswer>),
         examples: &[(
             "orchestrate lint /etc/orchestrate",
             "check the settings of this host before they are used",

@@ -1,8 +1,9 @@
 //! `events`: who did what.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now};
 use crate::commands::past::moment::host_changes_since;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, Screen};
@@ -44,6 +45,7 @@ impl Verb for Events {
         about: About::Operators,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<EventsView>),
         examples: &[
             ("orchestrate events --since 2h", "who did what in the last two hours"),
             ("orchestrate events web-7", "what was done to web-7"),

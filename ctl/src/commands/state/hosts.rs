@@ -1,9 +1,10 @@
 //! The roster: `hosts list`, `hosts add`, `hosts decommission`.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now};
 use crate::commands::fleet;
 use crate::commands::selection::{Selection, parse_label, refuse_unknown};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -36,6 +37,7 @@ impl Verb for Hosts {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::AsOf("hosts list"),
         examples: &[
             ("orchestrate hosts", "all hosts: version, verdict and reason"),
             ("orchestrate hosts --role web --sort verdict", "one role, the worst first"),
@@ -144,6 +146,7 @@ impl Verb for List {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<HostsView>),
         examples: &[(
             "orchestrate hosts list --verdict failed --verdict suspect",
             "only hosts with a failure",
@@ -186,6 +189,7 @@ impl Verb for Add {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::Json(answers::of::<ChangedHost<'_>>),
         examples: &[("orchestrate hosts add web-9 --role web --label rack=r2", "expect a new host")],
     };
 
@@ -284,6 +288,7 @@ impl Verb for Decommission {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<ChangedHost<'_>>),
         examples: &[("orchestrate hosts decommission web-9", "take a host out for good")],
     };
 

@@ -1,12 +1,13 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
+use crate::commands::answers;
 use crate::commands::context::Store;
 use crate::commands::fleet;
 use crate::commands::rollout::start;
 use crate::commands::rollout::status;
 use crate::commands::selection::{Selection, refuse_unknown};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
-use crate::commands::watch::{self, Answer, Repeat};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
+use crate::commands::watch::{self, Repeat};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::seen_stores;
@@ -31,6 +32,7 @@ impl Verb for Status {
         about: About::SelfChecked,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<StatusView>),
         examples: &[
             ("orchestrate status", "one word for the fleet, and what is wrong"),
             ("orchestrate status --watch", "show it again whenever it changes"),
@@ -46,7 +48,7 @@ impl Verb for Status {
         let Self { watch } = self;
         let repeat = Repeat::read(watch, None)?;
         watch::repeat(repeat, store, output, async |store, output| {
-            Ok(Answer { exit: status_once(store, output).await?, is_final: false })
+            Ok(watch::Answer { exit: status_once(store, output).await?, is_final: false })
         })
         .await
     }
@@ -115,6 +117,7 @@ impl Verb for Unaccounted {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No, Exit::Refused],
+        answer: Answer::Json(answers::of::<UnaccountedView>),
         examples: &[("orchestrate unaccounted", "which hosts are late, lost or were never seen")],
     };
 

@@ -1,7 +1,7 @@
 //! `ui`: shows the fleet in a browser, by an observer that ends with this command.
 
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;
@@ -43,6 +43,7 @@ impl Verb for Ui {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
+        answer: Answer::NotJson,
         examples: &[("orchestrate ui", "print the address of a page that shows the fleet")],
     };
 

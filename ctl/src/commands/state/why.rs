@@ -1,11 +1,12 @@
 //! `why`: why a host is as it is. It uses only what the store holds, so it also works if the host is gone.
 
+use crate::commands::answers;
 use crate::commands::context::{Store, host_of, now};
 use crate::commands::fleet;
 use crate::commands::rollout::host;
 use crate::commands::selection::unknown;
 use crate::commands::services::catalog;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -32,6 +33,9 @@ impl Verb for Why {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[Exit::No],
+        answer: Answer::Json(|generator| {
+            answers::either([answers::of::<HostView>(generator), answers::of::<RootsView>(generator)])
+        }),
         examples: &[
             ("orchestrate why web-7", "why this host is not done, and what it does next"),
             ("orchestrate why", "what keeps hosts waiting, and which"),

@@ -1,8 +1,9 @@
 //! The store itself: `store show` and `store accept`.
 
 use super::identity;
+use crate::commands::answers;
 use crate::commands::context::{Store, now, version_of};
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -28,6 +29,7 @@ impl Verb for Show {
         about: About::Other,
         past: Past::Answers,
         exits: &[],
+        answer: Answer::Json(answers::of::<ShowAnswer<'_>>),
         examples: &[("orchestrate store show", "lineage, members and alarms of the store")],
     };
 
@@ -94,6 +96,7 @@ impl Verb for Accept {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<AcceptAnswer<'_>>),
         examples: &[("orchestrate store accept --version v42", "go on after a restore, at v42")],
     };
 

@@ -1,7 +1,8 @@
 //! `values`: the texts that operators keep in the store, and that templates and gates of hosts read.
 
+use crate::commands::answers;
 use crate::commands::context::Store;
-use crate::commands::verb::{About, Group, Past, Spec, Verb};
+use crate::commands::verb::{About, Answer, Group, Past, Spec, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -86,6 +87,7 @@ impl Verb for List {
         about: About::Operators,
         past: NOT_RECORDED,
         exits: &[],
+        answer: Answer::Json(answers::of::<ValuesAnswer<'_>>),
         examples: &[("orchestrate values list", "what templates and gates of hosts read")],
     };
 
@@ -174,6 +176,7 @@ impl Verb for Get {
         about: About::Operators,
         past: NOT_RECORDED,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<ValueAnswer<'_>>),
         examples: &[("orchestrate values get motd", "print a value")],
     };
 
@@ -206,6 +209,7 @@ impl Verb for Set {
         about: About::Other,
         past: NOT_RECORDED,
         exits: &[Exit::Refused],
+        answer: Answer::Json(answers::of::<ChangedValue<'_>>),
         examples: &[
             ("orchestrate values set schema-change go", "open a gate that waits for this value"),
             ("orchestrate values set motd - < motd.txt", "write the content of a file"),
@@ -228,6 +232,7 @@ impl Verb for Remove {
         about: About::Other,
         past: NOT_RECORDED,
         exits: &[Exit::No],
+        answer: Answer::Json(answers::of::<ChangedValue<'_>>),
         examples: &[("orchestrate values rm motd", "delete a value")],
     };
 
