@@ -1,6 +1,6 @@
 //! Mistakes, each with the file that it is in.
 
-use crate::Mistake;
+use crate::document::Mistake;
 
 /// A mistake in a settings file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -330,11 +330,10 @@ fn no_log(host: &HostName, report: &Report) -> String {
             "{host} runs {phase} step {step}; on {host}, `orchestrate logs --this-host --follow` shows its output"
         );
     }
+    let says = report.verdict.message();
     match &report.verdict {
-        HostVerdict::Failed(_) => format!("{host} failed: {}; it printed nothing", report.verdict.message()),
-        HostVerdict::Held(WhyNot::Step { .. }) => {
-            format!("{host} {}; it printed nothing", report.verdict.message())
-        }
+        HostVerdict::Failed(_) => format!("{host} failed: {says}; it printed nothing"),
+        HostVerdict::Held(WhyNot::Step { .. }) => format!("{host} {says}; it printed nothing"),
         _ => format!("the last report of {host} has no log, because no step failed or was deferred"),
     }
 }
