@@ -62,7 +62,7 @@ pub struct UnusableSegment {
     /// Its name.
     pub name: SegmentName,
     /// The reason.
-    pub why: UnusableReason,
+    pub why: Box<UnusableReason>,
 }
 
 /// Why a segment of a place cannot be used.

@@ -234,7 +234,7 @@ fn contradiction(
 /// # Errors
 /// Returns why it cannot be used.
 pub fn load(name: &SegmentName, source: &impl Source) -> Result<Option<Segment>, UnusableSegment> {
-    let unusable = |why: UnusableReason| UnusableSegment { name: name.clone(), why };
+    let unusable = |why: UnusableReason| UnusableSegment { name: name.clone(), why: Box::new(why) };
     let bytes = source.load(name).map_err(|error| unusable(error.into()))?;
     let segment = match Segment::read(&bytes) {
         Ok(segment) => segment,
