@@ -33,10 +33,7 @@ impl Fleet {
     /// Returns the report of a live agent. If there is an instruction, the report counts only if
     /// the host decided on exactly that instruction.
     pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
-        if facts.live.is_none() {
-            return None;
-        }
-        let report = facts.readable_report()?;
+        let report = facts.live_report()?;
         match &self.target {
             FleetTarget::Known { order, .. } => {
                 report.target.as_ref().is_some_and(|t| t.revision == order.revision).then_some(report)
@@ -63,7 +60,7 @@ impl Fleet {
     }
 
     fn blocked(&self, facts: &HostFacts) -> Option<WhyNot> {
-        let report = if facts.live.is_some() { facts.readable_report() } else { None };
+        let report = facts.live_report();
         if facts.is_decommissioned() {
             return Some(WhyNot::Decommissioned);
         }
@@ -92,10 +89,7 @@ impl Fleet {
         if self.freezes.is_empty() || facts.listed.iter().eq([target]) {
             return None;
         }
-        if facts.live.is_none() {
-            return None;
-        }
-        let report = facts.readable_report()?;
+        let report = facts.live_report()?;
         // A host that has the target installed has nothing to start, and a script says no phase.
         let starts = match report.phase {
             Phase::Idle => report.installed.as_ref() != Some(target),

@@ -38,6 +38,11 @@ impl HostFacts {
         self.roster.as_ref().is_some_and(|entry| !entry.from_script)
     }
 
+    /// Returns the report of a host whose agent runs; `None` if it cannot be read.
+    pub(super) fn live_report(&self) -> Option<&Report> {
+        if self.live.is_some() { self.readable_report() } else { None }
+    }
+
     /// Returns the report, if it can be read.
     pub fn readable_report(&self) -> Option<&Report> {
         self.report.as_ref().and_then(|report| report.as_ref().ok())

@@ -73,7 +73,7 @@ impl Fleet {
             }
         }
         for (host, facts) in &self.hosts {
-            let report = if facts.live.is_some() { facts.readable_report() } else { None };
+            let report = facts.live_report();
             let is_down = |check: &&FailingCheck| check.service.is_none() && check.status == status;
             let mut checks = report.iter().flat_map(|report| &report.checks).filter(is_down).peekable();
             let is_out = self.services.maintenance.get(host).is_some_and(|out| out.host.is_some());
@@ -109,7 +109,7 @@ impl Fleet {
 
     /// True if the host is updating or lost: its verdict explains its services better.
     fn is_explained(&self, host: &HostName, facts: &HostFacts) -> bool {
-        let report = if facts.live.is_some() { facts.readable_report() } else { None };
+        let report = facts.live_report();
         let is_disturbed = report
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));
         is_disturbed
