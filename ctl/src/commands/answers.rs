@@ -15,7 +15,7 @@ pub fn answers(generator: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
     let specs = verbs::specs().into_iter();
     let of_verb = |spec: &'static Spec| match spec.answer {
         Answer::Json(schema) => Some((spec.name, schema(generator))),
-        Answer::AsOf(_) | Answer::NotJson => None,
+        Answer::OfOther | Answer::NotJson => None,
     };
     specs.filter_map(of_verb).collect()
 }

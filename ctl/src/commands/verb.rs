@@ -105,11 +105,11 @@ pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// What a verb prints with `-o json`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// A value with this schema.
     Json(SchemaOf),
-    /// What the verb with this name prints.
-    AsOf(&'static str),
+    /// What another verb prints, for which this one is a second name.
+    OfOther,
     /// No JSON: a script, files, an address, or what another command prints.
     NotJson,
 }

@@ -34,7 +34,7 @@ impl Verb for Start {
         about: About::Other,
         past: Past::DoesNotRead,
         exits: &[],
-        answer: Answer::AsOf("trigger_update"),
+        answer: Answer::OfOther,
         examples: &[("orchestrate rollout start v43", "the same as trigger_update v43")],
     };
 

@@ -37,7 +37,7 @@ impl Verb for Hosts {
         about: About::Hosts,
         past: Past::Answers,
         exits: &[],
-        answer: Answer::AsOf("hosts list"),
+        answer: Answer::OfOther,
         examples: &[
             ("orchestrate hosts", "all hosts: version, verdict and reason"),
             ("orchestrate hosts --role web --sort verdict", "one role, the worst first"),
