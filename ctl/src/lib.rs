@@ -19,8 +19,9 @@ mod past;
 mod seen_stores;
 mod settings;
 
-pub use commands::answers::{answers, error_answer};
+pub use commands::answers::error_answer;
 pub use commands::verb::{About, Example, Group, Past, Spec};
+pub use commands::verbs::answers;
 pub use exit::Exit;
 
 use cli::Cli;

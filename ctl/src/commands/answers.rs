@@ -1,23 +1,11 @@
-//! The schemas of what verbs answer with `-o json`. The program never asks for one.
+//! Schemas of what verbs answer with `-o json`. The program never asks for one.
 
-use super::verb::{Answer, Spec};
-use super::verbs;
 use crate::output::ErrorAnswer;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 /// Returns the answer of a verb that cannot answer.
 pub fn error_answer(generator: &mut SchemaGenerator) -> Schema {
     of::<ErrorAnswer<'_>>(generator)
-}
-
-/// Returns the answers of all verbs that have a schema of their own, by their names.
-pub fn answers(generator: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
-    let specs = verbs::specs().into_iter();
-    let of_verb = |spec: &'static Spec| match spec.answer {
-        Answer::Json(schema) => Some((spec.name, schema(generator))),
-        Answer::OfOther | Answer::NotJson => None,
-    };
-    specs.filter_map(of_verb).collect()
 }
 
 /// Returns the schema of a type.

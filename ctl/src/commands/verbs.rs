@@ -1,11 +1,12 @@
 //! The list of verbs.
 
 use super::call::{Call, VerbEntry};
-use super::verb::Spec;
+use super::verb::{Answer, Spec};
 use super::{failures, original, past, rollout, services, setup, state, store};
 use crate::manual::Manual;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
+use schemars::{Schema, SchemaGenerator};
 
 /// All verbs, in the order of help.
 const VERBS: &[VerbEntry] = &[
@@ -146,6 +147,15 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Box<dyn Call>, clap::Error> {
 /// Returns what is known of all verbs.
 pub(crate) fn specs() -> Vec<&'static Spec> {
     VERBS.iter().map(|verb| &verb.spec).collect()
+}
+
+/// Returns the answers of all verbs that have a schema of their own, by their names. The program never asks for them.
+pub fn answers(generator: &mut SchemaGenerator) -> Vec<(&'static str, Schema)> {
+    let of_verb = |entry: &VerbEntry| match entry.spec.answer {
+        Answer::Json(schema) => Some((entry.spec.name, schema(generator))),
+        Answer::OfOther | Answer::NotJson => None,
+    };
+    VERBS.iter().filter_map(of_verb).collect()
 }
 
 fn find(name: &str) -> Option<&'static VerbEntry> {

@@ -99,8 +99,8 @@ fn started(history: &History) -> Vec<(HostName, u32)> {
     started
 }
 
-/// Every host starts in its stage. Those that waited for a limit go by place; the first ones find nobody who waits,
-/// and go as they come.
+/// Every host starts in its stage. Those that waited for a limit go by place. The first ones of a stage find nobody who
+/// waits, and go as they come: those that take the claims at once, and as many that ask while claims come back.
 fn check_starts(forecast: &Forecast, started: &[(HostName, u32)]) {
     let stages: BTreeMap<&HostName, u32> =
         forecast.hosts.iter().filter(|h| h.starts.is_some()).map(|h| (&h.host, h.stage)).collect();
@@ -110,7 +110,7 @@ fn check_starts(forecast: &Forecast, started: &[(HostName, u32)]) {
     let last = forecast.stages.len();
     for stage in 0..u32::try_from(last).expect("few stages") {
         let of_stage = started.iter().filter(|(_, open)| *open == stage).map(|(host, _)| host);
-        let waited: Vec<&HostName> = of_stage.skip(AT_ONCE).collect();
+        let waited: Vec<&HostName> = of_stage.skip(2 * AT_ONCE).collect();
         let planned = forecast.hosts.iter().map(|planned| &planned.host).filter(|host| waited.contains(host));
         for (planned_at, host) in planned.enumerate() {
             let at = waited.iter().position(|other| *other == host).expect("one of them");

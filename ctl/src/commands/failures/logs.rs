@@ -2,7 +2,8 @@
 //! the whole output of the step that failed, from a bundle; on the host itself, whatever its agent keeps.
 
 use super::fetched_bundle::{BundleObject, FetchFrom, ReportedFailure};
-use crate::agent::{self, Run, RunOutput, Runs};
+use super::runs::{RunOptions, print_runs};
+use crate::agent::{RunOutput, Runs};
 use crate::commands::answers;
 use crate::commands::context::{Store, host_of};
 use crate::commands::verb::{self, Answer, Group, Past, Spec, Verb};
@@ -23,10 +24,6 @@ use schema::verdict::HostVerdict;
 use schema::why_not::WhyNot;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::time::Duration;
-
-/// Time between two looks at the output of a step that runs.
-const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
 /// Print the output of a step
 #[derive(Debug, Args)]
@@ -46,39 +43,6 @@ pub(crate) struct Logs {
     runs: RunOptions,
 }
 
-/// Which of the runs on this machine.
-#[derive(Debug, Args)]
-#[group(conflicts_with = "from")]
-pub(crate) struct RunOptions {
-    /// On this machine: list the runs
-    #[arg(long, conflicts_with = "follow")]
-    list: bool,
-    /// On this machine: the last run of this step
-    #[arg(long, value_name = "NAME")]
-    step: Option<String>,
-    /// On this machine: the run with this id
-    #[arg(long, value_name = "ID")]
-    run: Option<String>,
-    /// On this machine: the last run in this attempt, from 1
-    #[arg(long, value_name = "N")]
-    attempt: Option<u32>,
-    /// On this machine: print what the step prints until it ends
-    #[arg(short, long)]
-    follow: bool,
-}
-
-impl RunOptions {
-    fn is_empty(&self) -> bool {
-        !self.list && !self.follow && self.step.is_none() && self.run.is_none() && self.attempt.is_none()
-    }
-
-    fn includes(&self, run: &Run) -> bool {
-        self.step.as_ref().is_none_or(|step| run.step == *step)
-            && self.run.as_ref().is_none_or(|id| run.run == *id)
-            && self.attempt.is_none_or(|attempt| run.attempt == attempt)
-    }
-}
-
 impl Logs {
     /// True if it is about what the agent of a machine keeps, which is not in the store.
     pub(crate) fn concerns_runs(&self) -> bool {
@@ -90,88 +54,6 @@ impl Logs {
         let is_own = self.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&settings.host_name));
         self.this_host || is_own && !self.runs.is_empty()
     }
-}
-
-/// Prints what the agent of this machine keeps of its steps.
-pub(crate) fn local_logs(options: &Logs, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
-    let socket = &settings.agent_socket;
-    let failed = |error: std::io::Error| Failure::cannot_tell(format!("{}: {error}", socket.display()));
-    let no_agent = || Failure::cannot_tell(format!("no agent listens on {}", socket.display()));
-    let mut runs = agent::runs(socket).map_err(failed)?.ok_or_else(no_agent)?;
-    runs.retain(|run| options.runs.includes(run));
-    if options.runs.list {
-        let answer = Runs { runs };
-        output.sorted_answer(&answer, |o| {
-            let header = ["BEGAN", "PHASE", "STEP", "VERSION", "ATTEMPT", "RUN", "STATE"];
-            o.table(header, answer.runs.iter().map(row));
-        });
-        return Ok(Exit::Yes);
-    }
-    let Some(run) = runs.into_iter().next() else {
-        return Err(Failure::no(
-            "the agent keeps no such run; `orchestrate logs --this-host --list` lists them",
-        ));
-    };
-    let mut from = 0;
-    loop {
-        let shown = if options.whole {
-            agent::whole_output(socket, &run.run)
-        } else {
-            agent::run_output(socket, &run.run, from)
-        };
-        let shown = shown.map_err(failed)?.ok_or_else(no_agent)?;
-        print(&shown, from, output)?;
-        let is_over = shown.run.state != "running";
-        if is_over || !options.runs.follow {
-            if shown.first_line == 0 && shown.log.is_empty() {
-                output::note(if is_over { "it printed nothing" } else { "it has printed nothing so far" });
-            }
-            if let Some(end) = shown.run.end
-                && options.runs.follow
-            {
-                output::note(&format!("the step {end}"));
-            }
-            return Ok(Exit::Yes);
-        }
-        from = shown.first_line + shown.log.len() as u64;
-        std::mem::replace(output, output.empty()).flush()?;
-        std::thread::sleep(FOLLOW_EVERY);
-    }
-}
-
-fn row(run: &Run) -> [String; 7] {
-    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    [
-        or_none(&run.began_at),
-        run.phase.clone(),
-        run.step.clone(),
-        or_none(&run.version),
-        run.attempt.to_string(),
-        run.run.clone(),
-        run.end.clone().unwrap_or_else(|| run.state.clone()),
-    ]
-}
-
-/// Prints a part of the output of a run. With the first part, it says which run it is.
-fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failure> {
-    let Run { run: id, phase, step, version, attempt, began_at, state, .. } = &shown.run;
-    if from == 0 {
-        let version = version.as_ref().map(|version| format!(" of {version}")).unwrap_or_default();
-        let attempt = if *attempt == 0 { String::new() } else { format!(", attempt {attempt}") };
-        let began_at = began_at.as_deref().unwrap_or_default();
-        let end = shown.run.end.as_ref().map_or(state, |end| end);
-        output::note(&format!("{phase} step {step}{version}{attempt}, run {id} of {began_at}: {end}"));
-    }
-    if shown.first_line > from {
-        output::note(&format!(
-            "{} lines before; with --whole they are printed, as far as they are kept",
-            shown.first_line - from
-        ));
-    }
-    if from == 0 || !shown.log.is_empty() || state != "running" {
-        output.answer(shown, |o| shown.log.iter().for_each(|line| o.line(line)));
-    }
-    Ok(())
 }
 
 /// The last lines of the report of a host, or with `--from` the whole output from a bundle.
@@ -219,7 +101,11 @@ impl Verb for Logs {
     }
 
     fn answer_locally(&self, settings: &Settings, output: &mut Output) -> Option<Result<Exit, Failure>> {
-        if self.is_local(settings) { Some(local_logs(self, settings, output)) } else { None }
+        if self.is_local(settings) {
+            Some(print_runs(&self.runs, self.whole, settings, output))
+        } else {
+            None
+        }
     }
 
     async fn run(self, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
@@ -346,6 +232,7 @@ mod tests {
     use schema::time::{EpochSeconds, Span};
     use schema::verdict::{Failure, HostFailure};
     use serde_json::json;
+    use std::time::Duration;
 
     #[test]
     fn a_run_of_a_bundle_is_described_as_far_as_it_is_known() {

@@ -4,3 +4,4 @@ pub(super) mod bundle;
 mod fetched_bundle;
 pub(super) mod logs;
 pub(super) mod retry;
+mod runs;

@@ -42,6 +42,7 @@ pub(super) mod running;
 mod script_start;
 pub(super) mod services;
 mod upgrade;
+mod upgrade_answers;
 mod verification;
 pub(super) mod verify_hosts;
 mod verify_wait;

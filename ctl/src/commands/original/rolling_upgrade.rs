@@ -1,9 +1,8 @@
 //! `rolling_upgrade`, for hosts whose scripts ask `check_puppet` whether they may run. `upgrade` decides which may go.
 
 use super::host_config;
-use super::upgrade::{
-    UpgradeRules, UpgradeState, UpgradeStep, UpgradeView, disable_all, next_step, upgrade_reads,
-};
+use super::upgrade::{UpgradeRules, UpgradeStep, UpgradeView, disable_all, next_step, upgrade_reads};
+use super::upgrade_answers::{DisableAnswer, StatusAnswer, UpgradeAnswer, UpgradeLists, lists};
 use crate::commands::answers;
 use crate::commands::context::{Store, version_of};
 use crate::commands::rollout::trigger;
@@ -19,8 +18,6 @@ use clap::Args;
 use schema::names::{HostName, Version};
 use schema::snapshot::KeySnapshot;
 use schema::writes::host_config::UpgradeChange;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -76,53 +73,6 @@ async fn commit(
 
 fn others_change() -> Failure {
     Failure::cannot_tell("other commands keep changing the same keys; repeat the command")
-}
-
-/// The hosts by how far they are. The names are in the order of the original's line.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct UpgradeLists {
-    pending: Vec<HostName>,
-    upgraded: Vec<HostName>,
-    upgrading: Vec<HostName>,
-}
-
-/// What `rolling_upgrade status` answers.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct StatusAnswer<'a> {
-    #[serde(flatten)]
-    lists: UpgradeLists,
-    held: Vec<HostName>,
-    version: Option<&'a Version>,
-    revision: i64,
-}
-
-/// What `rolling_upgrade upgrade` answers.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct UpgradeAnswer<'a> {
-    version: &'a Version,
-    noop: bool,
-    triggered: bool,
-    enabled_hosts: &'a [HostName],
-    states: &'a UpgradeLists,
-    over: bool,
-    revision: i64,
-}
-
-/// What `rolling_upgrade global_disable_puppet` answers.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DisableAnswer {
-    changed: bool,
-    revision: i64,
-}
-
-/// Returns the lists of hosts as the original prints them.
-fn lists(view: &UpgradeView) -> UpgradeLists {
-    let names = |state| view.hosts_in(state).cloned().collect();
-    UpgradeLists {
-        pending: names(UpgradeState::Pending),
-        upgraded: names(UpgradeState::Upgraded),
-        upgrading: names(UpgradeState::Upgrading),
-    }
 }
 
 /// Print which hosts are upgraded, which are being upgraded, and which wait
