@@ -55,7 +55,8 @@ pub(crate) fn assemble(root: &Node, input: &Input, reader: &mut Reader<'_>) -> O
     let mut finished = BTreeMap::new();
     for (service, field, draft) in drafts {
         let Some(found) = finish(draft, &field, reader) else { continue };
-        if found.spec.canonical().len() > SPEC_MAX_BYTES {
+        let is_long = reader.report.is_clean() && found.spec.canonical().len() > SPEC_MAX_BYTES;
+        if is_long {
             let what = format!("the service is longer than {} KiB", SPEC_MAX_BYTES / 1024);
             reader.mistake(&field, what, "use shorter variables and labels");
         }

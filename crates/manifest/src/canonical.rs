@@ -2,13 +2,13 @@
 //! Two files that mean the same have the same canonical form, and so the same digest.
 
 use crate::model::{Manifest, Service, Spec};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// The SHA-256 of a canonical form, as 64 hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Digest(String);
 
@@ -37,7 +37,7 @@ impl fmt::Display for Digest {
 pub struct CanonicalError(#[from] serde_json::Error);
 
 macro_rules! canonical {
-    ($type:ident) => {
+    ($type:ident, $is_consistent:expr) => {
         impl $type {
             /// Returns the canonical form.
             pub fn canonical(&self) -> String {
@@ -52,24 +52,27 @@ macro_rules! canonical {
             /// Reads a canonical form back.
             ///
             /// # Errors
-            /// Returns an error if a value is wrong, or if a field is not known.
+            /// Returns an error if a value is wrong, if a field is not known, or if fields contradict each other.
             pub fn from_canonical(text: &str) -> Result<Self, CanonicalError> {
                 let value: Self = serde_json::from_str(text)?;
                 // A field that is not known would be lost silently, because flattened types cannot refuse it.
-                if value.canonical() == canonical_text(&serde_json::from_str::<Value>(text)?) {
-                    return Ok(value);
+                if value.canonical() != canonical_text(&serde_json::from_str::<Value>(text)?) {
+                    return Err(error("a field is unknown, or its value is not written as usual"));
                 }
-                Err(CanonicalError(serde::de::Error::custom(
-                    "a field is unknown, or is not written as usual",
-                )))
+                let is_consistent: fn(&Self) -> bool = $is_consistent;
+                if is_consistent(&value) { Ok(value) } else { Err(error("fields contradict each other")) }
             }
         }
     };
 }
 
-canonical!(Manifest);
-canonical!(Service);
-canonical!(Spec);
+canonical!(Manifest, |manifest| manifest.services.values().all(Service::is_consistent));
+canonical!(Service, Service::is_consistent);
+canonical!(Spec, Spec::is_consistent);
+
+fn error(what: &str) -> CanonicalError {
+    CanonicalError(serde::de::Error::custom(what))
+}
 
 /// Returns the value of a part of a manifest with which differences are computed.
 pub(crate) fn value_of(part: &impl Serialize) -> Value {

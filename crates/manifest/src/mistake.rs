@@ -48,6 +48,8 @@ pub(crate) struct Position {
 pub(crate) struct Report {
     mistakes: BTreeSet<Located>,
     warnings: BTreeSet<Located>,
+    /// The keys of values that could not be made. What else is wrong with them follows from that.
+    broken: BTreeSet<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +61,19 @@ struct Located {
 }
 
 impl Report {
+    /// Adds a mistake because of which a value could not be made. Further mistakes in this value do not count.
+    pub(crate) fn broken_value(
+        &mut self,
+        position: Position,
+        key: &str,
+        what: impl Into<String>,
+        right: impl Into<String>,
+    ) {
+        self.broken.remove(key);
+        self.mistake(position, key, what, right);
+        self.broken.insert(key.to_owned());
+    }
+
     /// Adds a mistake.
     pub(crate) fn mistake(
         &mut self,
@@ -67,14 +82,13 @@ impl Report {
         what: impl Into<String>,
         right: impl Into<String>,
     ) {
+        let key = key.into();
+        if self.broken.contains(&key) {
+            return;
+        }
         // One more than are reported, so that the last line can say that there are more.
         if self.mistakes.len() <= MISTAKES_MAX {
-            self.mistakes.insert(Located {
-                position,
-                key: key.into(),
-                what: what.into(),
-                right: right.into(),
-            });
+            self.mistakes.insert(Located { position, key, what: what.into(), right: right.into() });
         }
     }
 

@@ -114,12 +114,30 @@ impl Service {
     pub fn catalog_name(group: &GroupName, service: &ServiceName) -> String {
         format!("{group}-{service}")
     }
+
+    /// True if the fields do not contradict each other, as in every service that was read from a file.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let is_counted = match self.spec.mode {
+            Mode::Replicated => self.replicas.is_some(),
+            Mode::Global => self.replicas.is_none(),
+        };
+        is_counted && self.spec.is_consistent()
+    }
 }
 
 impl Spec {
     /// True if a slot stays on its host, because the service has a named volume.
     pub fn is_pinned(&self) -> bool {
         !self.volumes.is_empty()
+    }
+
+    /// True if the fields do not contradict each other, as in every spec that was read from a file.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let most = self.placement.max_replicas_per_node;
+        match self.mode {
+            Mode::Global => most.is_none(),
+            Mode::Replicated => !self.runtime.is_once_per_host() || most == Some(NonZeroU32::MIN),
+        }
     }
 }
 

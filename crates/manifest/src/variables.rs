@@ -49,7 +49,7 @@ impl Interpolation<'_> {
         let expanded = match expand(text, self.variables, EXPANDED_MAX_BYTES) {
             Ok(expanded) => expanded,
             Err(error) => {
-                self.report.mistake(position, path, error.what, error.right);
+                self.report.broken_value(position, path, error.what, error.right);
                 return;
             }
         };
@@ -59,7 +59,7 @@ impl Interpolation<'_> {
         }
         match self.budget.pay(expanded.text.len()) {
             Ok(()) => *text = expanded.text,
-            Err(error) => self.report.mistake(position, path, error.what(), error.right()),
+            Err(error) => self.report.broken_value(position, path, error.what(), error.right()),
         }
     }
 }

@@ -11,8 +11,14 @@ use std::num::NonZeroU32;
 
 pub(crate) fn constraints(reader: &mut Reader<'_>, draft: &mut Draft, field: &Field<'_>) {
     for item in reader.items(field) {
-        let constraint = reader.parse(&item, str::parse::<Constraint>);
-        draft.constraints.extend(constraint);
+        let Some(constraint) = reader.parse(&item, str::parse::<Constraint>) else { continue };
+        let is_of_swarm = ["manager", "worker"].contains(&constraint.value.as_str());
+        if constraint.subject == Subject::Role && is_of_swarm {
+            let what = format!("{} is a role of Docker Swarm", quoted(&constraint.value));
+            let right = "write a role of the roster, unless a role there has this name";
+            reader.report.warning(item.position, item.path.as_str(), what, right);
+        }
+        draft.constraints.insert(constraint);
     }
 }
 

@@ -120,6 +120,10 @@ fn a_wrong_key_or_value_is_named_with_its_line() {
             "5:22: services.web.environment.A: the variable B has no value: say it; set B in the environment of the command",
         ),
         (
+            "deploy: {replicas: \"${N:?}\"}",
+            "5:24: services.web.deploy.replicas: the variable N has no value; set N in the environment of the command",
+        ),
+        (
             "environment: {A: \"${B\"}",
             "5:22: services.web.environment.A: a variable has no closing brace; write ${NAME}, and $$ for a dollar sign",
         ),

@@ -22,7 +22,7 @@ pub(crate) fn load(text: &str, source: usize, budget: &mut Budget, report: &mut 
     let parser = Parser::new_from_str_with_options(text, options);
     let mut loader = Loader { parser, source, budget, report, anchors: HashMap::new(), aliases: 0 };
     match loader.document() {
-        Ok(node) => node,
+        Ok(node) => Some(node),
         Err(stop) => {
             report.mistake(stop.position, "", stop.what, stop.right);
             None
@@ -47,7 +47,7 @@ struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    fn document(&mut self) -> Result<Option<Node>, Stop> {
+    fn document(&mut self) -> Result<Node, Stop> {
         let mut root = None;
         loop {
             let (event, span) = self.next()?;
@@ -66,7 +66,9 @@ impl<'a> Loader<'a> {
                 _ => return Err(stop(position, "this is no document", "write a mapping with `services`")),
             }
         }
-        Ok(root)
+        // A text with nothing but comments has no document.
+        let start = Position { source: self.source, line: 1, column: 1 };
+        Ok(root.unwrap_or(Node::new(start, Value::Null)))
     }
 
     fn next(&mut self) -> Result<(Event<'a>, Span), Stop> {
