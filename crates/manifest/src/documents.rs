@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Documents<'a> {
     input: &'a Input,
     roots: Vec<Option<Node>>,
-    pub(crate) budget: Budget,
+    budget: Budget,
 }
 
 /// A service of a file.

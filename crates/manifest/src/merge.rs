@@ -88,7 +88,11 @@ fn below(rule: Rule, name: &str) -> Rule {
 }
 
 /// Returns a value without what `!reset` removes from it.
-pub(crate) fn settled(node: Node) -> Node {
+fn settled(node: Node) -> Node {
+    // Most values have no tag, and stay as they are.
+    if !node.has_tag() {
+        return node;
+    }
     let value = match node.value {
         Value::List(items) => Value::List(
             items.into_iter().filter(|item| item.tag != Some(MergeTag::Reset)).map(settled).collect(),

@@ -68,6 +68,16 @@ impl Node {
         }
     }
 
+    /// True if the value, or one below it, has a tag that changes how files are merged.
+    pub(crate) fn has_tag(&self) -> bool {
+        let below = match &self.value {
+            Value::Null | Value::Text(_) => false,
+            Value::List(items) => items.iter().any(Self::has_tag),
+            Value::Map(entries) => entries.values().any(|entry| entry.node.has_tag()),
+        };
+        below || self.tag.is_some()
+    }
+
     /// Names the kind of a value for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
