@@ -114,9 +114,8 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
                 "proptest",
                 "unicode-width",
             ];
-            let is_pure =
-                ["schema", "toml-reader", "catalog", "manifest", "planning", "fleet", "settings"]
-                    .contains(&name);
+            let is_pure = ["schema", "toml-reader", "catalog", "manifest", "planning", "fleet", "settings"]
+                .contains(&name);
             // Compose files are YAML, and a digest names what they say.
             let is_of_manifests = name == "manifest" && ["serde-saphyr", "sha2"].contains(&to);
             let is_known = pure.contains(&to) || permitted.contains(&to) || is_of_manifests;

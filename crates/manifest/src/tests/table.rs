@@ -2,7 +2,7 @@
 
 use crate::form::{Object, Read, Treatment};
 use crate::table::{OBJECTS, SERVICE, TOP_LEVEL};
-use crate::table_as_markdown;
+use crate::{Input, read, table_as_markdown};
 use std::collections::BTreeSet;
 
 #[test]
@@ -10,6 +10,14 @@ fn the_manual_has_the_table_of_the_code() {
     let manual = include_str!("../../../../docs/compose.md");
     let (_, found) = manual.split_once("<!-- table of keys -->\n\n").expect("the start of the table");
     assert_eq!(found, table_as_markdown(), "print the table with the example `compose-table`");
+}
+
+#[test]
+fn the_example_of_the_manual_is_right() {
+    let manual = include_str!("../../../../docs/compose.md");
+    let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let reading = read(&Input::of(example.expect("an example"))).expect("right");
+    assert_eq!(reading.manifest.services.len(), 2);
 }
 
 #[test]
