@@ -1,6 +1,6 @@
 //! Which hosts may run a service: `node.labels.zone != attic`.
 
-use super::ValueError;
+use super::error::ValueError;
 use schema::names::{LabelName, quoted};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Durations as Compose writes them.
 
-use super::ValueError;
+use super::error::ValueError;
 use schema::names::quoted;
 use schema::time::Span;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! How often a service runs.
 
-use super::ValueError;
+use super::error::ValueError;
 use schema::names::quoted;
 use serde::{Deserialize, Serialize};
 use std::fmt;

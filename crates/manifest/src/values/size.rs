@@ -1,7 +1,7 @@
 //! Amounts of memory and of processors.
 
-use super::ValueError;
 use super::duration::scaled;
+use super::error::ValueError;
 use schema::names::quoted;
 use serde::{Deserialize, Serialize};
 use std::fmt;
