@@ -16,7 +16,6 @@ use settings::{PlacedSettings, Settings, name_of, read_with_places};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// What keeps the settings from being used.

@@ -3,7 +3,6 @@
 use rustix::time::{ClockId, clock_gettime};
 use schema::time::{BootMillis, EpochSeconds, Now};
 
-/// Reads both clocks.
 pub(crate) fn now() -> Now {
     let wall = clock_gettime(ClockId::Realtime);
     Now { boot: boot_millis(), wall: EpochSeconds(wall.tv_sec) }

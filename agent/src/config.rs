@@ -17,7 +17,6 @@ const FILE_MAX_BYTES: u64 = 1024 * 1024;
 pub struct Override {
     /// The name of the variable.
     pub variable: String,
-    /// The setting.
     pub setting: &'static str,
 }
 
@@ -64,7 +63,6 @@ pub(crate) struct Texts {
     pub errors: Vec<SettingsError>,
 }
 
-/// Reads the files.
 pub(crate) fn texts(path: &Path) -> Result<Texts> {
     let Texts { mut texts, mut errors } = Texts::default();
     for file in files(path)? {

@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,

@@ -13,11 +13,9 @@ use tokio::time::Instant;
 /// Why a pass runs.
 #[derive(Debug)]
 pub(crate) enum Wake<E> {
-    /// The loop begins.
     Started,
     /// The time that the last pass named has come.
     TimeCame,
-    /// An event came.
     Event(E),
 }
 

@@ -75,7 +75,6 @@ impl Tasks {
         self.start(name, task);
     }
 
-    /// Starts a loop.
     pub(crate) fn spawn_loop(&mut self, name: &'static str, task: impl Reconcile + 'static) {
         let passes = self.list_loop(name);
         self.start(name, reconcile::run(task, passes));

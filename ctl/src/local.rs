@@ -73,7 +73,6 @@ impl LocalState {
         self.read(&name.0)?.trim().parse().ok()
     }
 
-    /// Remembers a lease.
     pub(crate) fn keep_lease(&self, name: &LeaseName, lease: i64) {
         if self.lease(name) != Some(lease) {
             self.keep(&name.0, &lease.to_string());

@@ -63,7 +63,6 @@ pub(crate) const VARIABLES: [&str; 36] = [
 /// The generation of the original tool whose output is wanted, where the generations differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// The later generations.
     Newest,
     /// The first generation, which kept its data in etcd v2.
     Etcd,

@@ -22,7 +22,7 @@ pub use http::api_description;
 use anyhow::{Context, Result, anyhow};
 use etcd_session::ReadOnlySession;
 use http::{Certificate, CookieScope, CookieSigner, ShownData, TlsListener};
-use incidents::KeptIncidents;
+use incidents::IncidentStore;
 use metrics::RecorderMetrics;
 use notify::{Notifier, NotifyMetrics};
 use observed::SharedFleet;
@@ -54,7 +54,7 @@ pub async fn run(
     let notifier = Notifier::new(settings.notify)?;
     let state = &settings.state_directory;
     secret_file::create_directory(state).with_context(|| format!("state_directory {}", state.display()))?;
-    let incidents = KeptIncidents::open_file(&settings.state_directory, notifier.receivers());
+    let incidents = IncidentStore::open_file(&settings.state_directory, notifier.receivers());
     let incidents = Arc::new(incidents.with_context(|| settings.state_directory.display().to_string())?);
     let token = TokenFile::open(&settings.http_access)?;
     let certificate = settings.http_tls.map(Certificate::open).transpose()?;

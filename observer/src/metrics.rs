@@ -3,7 +3,7 @@
 
 use crate::clock::now;
 use crate::http::Certificate;
-use crate::incidents::KeptIncidents;
+use crate::incidents::IncidentStore;
 use crate::notify::NotifyMetrics;
 use crate::observed::{Observed, SharedFleet};
 use fleet::FleetState;
@@ -34,7 +34,7 @@ struct BuildLabels {
 /// Returns the registry of all metrics.
 pub(crate) fn all(
     fleet: Arc<SharedFleet>,
-    incidents: Arc<KeptIncidents>,
+    incidents: Arc<IncidentStore>,
     sent: &NotifyMetrics,
     certificate: Option<Arc<Certificate>>,
 ) -> Registry {
@@ -75,7 +75,7 @@ impl RecorderMetrics {
 /// Reads the fleet when its metrics are shown.
 struct FleetMetrics {
     fleet: Arc<SharedFleet>,
-    incidents: Arc<KeptIncidents>,
+    incidents: Arc<IncidentStore>,
     certificate: Option<Arc<Certificate>>,
 }
 

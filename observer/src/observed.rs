@@ -63,7 +63,6 @@ impl Observed {
         self.catalog = catalog.into();
     }
 
-    /// Returns the services.
     pub(crate) fn catalog(&self) -> &View {
         self.catalog.get_or_init(|| catalog_of(self.found()))
     }

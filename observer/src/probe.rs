@@ -15,7 +15,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Reads between two looks at the alarms.
 const READS_PER_ALARMS: u32 = 5;
 
-/// What was read.
 pub(crate) enum Reading {
     /// Where the store was, or was later, when the read began.
     Position(Instant, Result<StorePosition, StoreError>),
@@ -26,13 +25,11 @@ pub(crate) enum Reading {
 /// Reads until nobody takes the readings any more.
 pub(crate) struct Probe {
     pub(crate) session: ReadOnlySession,
-    /// What is read.
     pub(crate) keys: watch::Receiver<Keys>,
     pub(crate) readings: mpsc::Sender<Reading>,
 }
 
 impl Probe {
-    /// Reads.
     pub(crate) async fn run(self) {
         // At first nothing may be shown as fresh before it is known whether hosts can write. Later, a store that does not
         // say its alarms must not make everything else old.

@@ -66,7 +66,6 @@ impl Recorded {
         }
     }
 
-    /// Lists all segments.
     fn open(&self) -> Result<Opened, NoAnswer> {
         let directory = Directory::new(&self.path);
         let names = directory.names().map_err(|error| NoAnswer::Unreadable(error.to_string()))?;

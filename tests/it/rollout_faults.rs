@@ -25,7 +25,6 @@ struct Fleet {
     store: Store,
     links: Vec<Proxy>,
     hosts: Vec<Host>,
-    /// Two operators.
     ops: [Host; 2],
     version: usize,
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tests::etcd::Etcd;
-use tests::network::Place;
+use tests::network::HostNetwork;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::{skip, wait};
 
@@ -81,7 +81,7 @@ impl Machine {
     }
 
     /// Starts the machine with a name and a network of its own; it boots in the background.
-    pub(crate) fn start_at(&mut self, place: &Place, name: &str) {
+    pub(crate) fn start_at(&mut self, place: &HostNetwork, name: &str) {
         let unique = format!("orchestrate-{}-{name}", std::process::id());
         let enter = format!("--net={}", place.file().display());
         let network = format!("--network-namespace-path={}", place.file().display());

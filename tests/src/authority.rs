@@ -16,7 +16,6 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// Creates an authority.
     pub fn new() -> Self {
         let authority = Self { directory: tempfile::tempdir().expect("a directory") };
         authority.openssl(&[

@@ -23,7 +23,6 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts a browser.
     pub fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let [port] = free_ports();
@@ -158,13 +157,11 @@ impl Browser {
         self.post("window", &json!({"handle": tab["handle"]}));
     }
 
-    /// Returns the tabs.
     pub fn tabs(&self) -> Vec<String> {
         let handles = self.get("window/handles");
         handles.as_array().expect("a list").iter().filter_map(|h| h.as_str().map(str::to_owned)).collect()
     }
 
-    /// Shows a tab.
     pub fn show_tab(&self, handle: &str) {
         self.post("window", &json!({ "handle": handle }));
     }

@@ -5,7 +5,7 @@
 
 use crate::answers;
 use crate::checker::{StepLine, parse_steps};
-use crate::network::Place;
+use crate::network::HostNetwork;
 use crate::process::{self, Running, binary, free_ports, run};
 use crate::store::Store;
 use crate::wait;
@@ -29,7 +29,7 @@ pub struct Host {
     dns_port: u16,
     extra: String,
     environment: Vec<(String, String)>,
-    place: Option<Place>,
+    place: Option<HostNetwork>,
     programs: Option<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ impl Host {
 
     /// Puts the host into its own network namespace.
     #[must_use]
-    pub fn at(mut self, place: &Place) -> Self {
+    pub fn at(mut self, place: &HostNetwork) -> Self {
         self.place = Some(place.clone());
         self
     }
@@ -276,7 +276,6 @@ impl Host {
         self.path("agent.toml")
     }
 
-    /// Starts the agent.
     pub fn start(&mut self) {
         let settings = self.write_settings();
         let mut command = self.program(self.binary("orchestrate-agent"));

@@ -2,8 +2,6 @@
 //! independent recorder of every change in the store, and a checker of invariants over the whole
 //! history.
 
-#![allow(missing_docs, reason = "no other project uses this crate")]
-
 pub mod answers;
 pub mod authority;
 pub mod browser;

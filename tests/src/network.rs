@@ -14,7 +14,7 @@ pub struct Network(());
 
 /// The network namespace and the address of a host.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct HostNetwork {
     namespace: String,
     pub address: String,
 }
@@ -39,8 +39,8 @@ impl Network {
     }
 
     /// Creates the namespace of the host with this number; numbers start at 1.
-    pub fn place(&self, number: u8) -> Place {
-        let place = Place { namespace: format!("h{number}"), address: format!("10.77.0.{number}") };
+    pub fn place(&self, number: u8) -> HostNetwork {
+        let place = HostNetwork { namespace: format!("h{number}"), address: format!("10.77.0.{number}") };
         let (namespace, address) = (&place.namespace, &place.address);
         shell(&format!(
             "ip netns add {namespace}
@@ -58,12 +58,12 @@ impl Network {
     }
 
     /// Cuts all hosts, or only the one at `place`, off from the store.
-    pub fn cut(&self, place: Option<&Place>) {
+    pub fn cut(&self, place: Option<&HostNetwork>) {
         Self::firewall("-I", place, "");
     }
 
     /// Lets all hosts, or the one at `place`, reach the store again.
-    pub fn heal(&self, place: Option<&Place>) {
+    pub fn heal(&self, place: Option<&HostNetwork>) {
         Self::firewall("-D", place, "");
     }
 
@@ -78,7 +78,7 @@ impl Network {
     }
 
     /// Changes the firewall rules for both directions.
-    fn firewall(change: &str, place: Option<&Place>, what: &str) {
+    fn firewall(change: &str, place: Option<&HostNetwork>, what: &str) {
         let hosts = place.map_or(HOSTS, |place| &place.address);
         shell(&format!(
             "iptables {change} INPUT -s {hosts} -d 127.0.0.1 -p tcp {what} -j DROP
@@ -87,7 +87,7 @@ impl Network {
     }
 }
 
-impl Place {
+impl HostNetwork {
     /// Returns the file of this namespace, for programs that enter it themselves.
     pub fn file(&self) -> std::path::PathBuf {
         std::path::Path::new("/run/netns").join(&self.namespace)

@@ -84,7 +84,6 @@ impl Observer {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Returns the token.
     pub fn token(&self) -> String {
         std::fs::read_to_string(self.path("token")).expect("a token").trim().to_owned()
     }
@@ -94,7 +93,6 @@ impl Observer {
         self.process().signal(signal);
     }
 
-    /// Returns the process.
     pub fn process(&self) -> &Running {
         self.running.as_ref().expect("it runs")
     }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 /// What the proxy does with connections and with the chunks of bytes on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Forwards everything.
     Pass,
     /// Forwards everything, but holds each chunk for this time before it reads the next one.
     Delay(Duration),

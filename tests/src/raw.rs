@@ -80,7 +80,6 @@ pub struct WatchStream {
 }
 
 impl WatchStream {
-    /// Sends a request.
     pub async fn send(&self, union: PbWatchRequestUnion) {
         let request = PbWatchRequest { request_union: Some(union) };
         let requests = self.requests.as_ref().expect("it asks on");

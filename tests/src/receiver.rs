@@ -66,7 +66,6 @@ impl HttpReceiver {
         Self { port, state }
     }
 
-    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -20,7 +20,6 @@ pub struct Change {
     pub boot_centis: u64,
 }
 
-/// A running recorder.
 pub struct Recorder {
     changes: Arc<Mutex<Vec<Change>>>,
     _runtime: tokio::runtime::Runtime,

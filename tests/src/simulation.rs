@@ -9,7 +9,6 @@ const LINES_SHOWN: usize = 60;
 /// What a run of many fleets did.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// Number of fleets.
     pub fleets: u64,
     /// Sum over all fleets.
     pub sum: Summary,

@@ -46,7 +46,6 @@ pub(crate) struct Bundles {
     status: watch::Receiver<Arc<Status>>,
     runs: Runs,
     secrets: Secrets,
-    /// Where bundles wait.
     directory: Directory,
     uploaded: watch::Sender<Option<BundleLink>>,
     /// What needs nothing more in this process.

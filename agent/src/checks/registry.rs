@@ -188,7 +188,6 @@ impl CheckRegistry {
         times.min()
     }
 
-    /// Returns all checks.
     pub(crate) fn all(&self) -> Vec<CheckView> {
         self.filtered(|_| true)
     }

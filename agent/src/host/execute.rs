@@ -44,7 +44,6 @@ pub(crate) enum ExecuteError {
 /// Executes effects. It owns what effects need.
 pub(crate) struct Executor {
     pub(crate) session: Session,
-    /// The state directory.
     pub(crate) directory: Directory,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     /// This program, which is also the runner of each step.

@@ -4,7 +4,7 @@
 use super::Reconciler;
 use super::context::Context;
 use super::execute::read_version_file;
-use crate::rollout::{WantedEnd, WantedRollout};
+use crate::rollout::{WantedDriver, WantedRollout};
 use crate::{clock, config};
 use etcd_session::{PresenceState, jitter};
 use planning::host::{
@@ -107,8 +107,9 @@ impl Reconciler {
     fn observe_end(&mut self, context: &mut Context) {
         let ended = *self.rollout.ended.borrow_and_update();
         let target = if let Target::Known(target) = &context.target { Some(target.clone()) } else { None };
-        let looks = |context: &Context| context.brakes.looks_for_end(&context.state, target.as_ref()?);
-        let knows = |target: &Instruction| Some(target.order) == ended && context.state.looks_for_end(target);
+        let looks = |context: &Context| context.brakes.drives_rollout(&context.state, target.as_ref()?);
+        let knows =
+            |target: &Instruction| Some(target.order) == ended && context.state.drives_rollout(target);
         if let Some(order) = target.as_ref().filter(|target| knows(target)).map(|target| target.order) {
             context.state.record(Fact::RolloutEnded(order), &context.policy, clock::now(), jitter());
             context.unsaved = true;
@@ -116,7 +117,7 @@ impl Reconciler {
         let is_trusted = context.store_trust == StoreTrust::Trusted;
         let fence = if is_trusted { context.fence() } else { None };
         let history = self.executor.session.marks().history;
-        let wanted = fence.map(|fence| WantedEnd { history, search: looks(context), fence });
+        let wanted = fence.map(|fence| WantedDriver { history, search: looks(context), fence });
         self.rollout.end_wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;

@@ -21,7 +21,6 @@ use serde_json::json;
 /// The header that every request of the protocol has.
 const HEADER: &str = "fleet-lock-protocol";
 
-/// A refused request.
 #[derive(Debug)]
 pub(super) struct Refused {
     code: StatusCode,

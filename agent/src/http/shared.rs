@@ -30,7 +30,6 @@ pub(crate) struct Shared {
     /// The reader of the catalog.
     pub reader: Reader,
     pub registry: Arc<CheckRegistry>,
-    /// The service files.
     pub loaded: watch::Receiver<Arc<Loaded>>,
     /// The services of this host as they exist in the store.
     pub published: watch::Receiver<Arc<PublishedServices>>,
@@ -41,7 +40,6 @@ pub(crate) struct Shared {
     /// The values that must not be shown.
     pub secrets: Secrets,
     pub answers: AnswerCache<CatalogVersion>,
-    /// Counts requests.
     pub metrics: Metrics,
     /// All metrics, to be shown.
     pub shown_metrics: Arc<Registry>,

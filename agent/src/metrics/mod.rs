@@ -204,7 +204,6 @@ impl Metrics {
         self.attempts_ended.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Counts a validation.
     pub(crate) fn note_validation(&self, result: ValidationResult) {
         let result = match result {
             ValidationResult::Passed => "passed",

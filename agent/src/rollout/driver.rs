@@ -7,7 +7,7 @@ use super::watches::FollowedRanges;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use etcd_session::{Deadline, FeedEvent, Session, StoreError, jitter};
-use planning::host::EndSearch;
+use planning::host::RolloutDriver;
 use planning::rollout::{
     ClosingTask, EndTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
     end_reads, end_task,
@@ -28,12 +28,12 @@ use tokio::time::Instant;
 
 /// What the host may do about the end of its rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WantedEnd {
+pub(crate) struct WantedDriver {
     /// History of the store for which this is said.
     pub(crate) history: u64,
     /// The rollout whose end the host wants to know; `None` if it wants to know nothing. If it holds the mark, it goes
     /// on looking: nobody else does.
-    pub(crate) search: Option<EndSearch>,
+    pub(crate) search: Option<RolloutDriver>,
     /// The fence of this host's writes.
     pub(crate) fence: Fence,
 }
@@ -55,13 +55,13 @@ struct Mark {
 }
 
 /// The task that finds out whether a rollout has ended.
-pub(crate) struct RolloutEndTask {
+pub(crate) struct RolloutDriverTask {
     session: Session,
     host: HostName,
-    wanted: watch::Receiver<Option<WantedEnd>>,
+    wanted: watch::Receiver<Option<WantedDriver>>,
     sender: watch::Sender<Option<InstructionOrder>>,
     /// The rollout that it looks after.
-    search: Option<EndSearch>,
+    search: Option<RolloutDriver>,
     /// When it does something again.
     again_at: Instant,
     /// The mark while this host holds it, or may do so.
@@ -70,12 +70,12 @@ pub(crate) struct RolloutEndTask {
     followed: FollowedRanges,
 }
 
-impl RolloutEndTask {
+impl RolloutDriverTask {
     /// Returns the task, and the last rollout that is known to have ended.
     pub(crate) fn new(
         session: Session,
         host: HostName,
-        wanted: watch::Receiver<Option<WantedEnd>>,
+        wanted: watch::Receiver<Option<WantedDriver>>,
     ) -> (Self, watch::Receiver<Option<InstructionOrder>>) {
         let (sender, receiver) = watch::channel(None);
         let followed = FollowedRanges::new(session.clone());
@@ -285,21 +285,23 @@ impl RolloutEndTask {
         let searched = wanted.as_ref().and_then(|wanted| wanted.search);
         let search = if self.mark.is_some() { searched.or(self.search) } else { searched };
         if search != self.search {
-            let is_same = |search: &EndSearch| search.order == self.search.map_or(search.order, |s| s.order);
+            let is_same =
+                |search: &RolloutDriver| search.order == self.search.map_or(search.order, |s| s.order);
             let holds = self.mark.is_some() && search.as_ref().is_some_and(is_same);
             if !holds {
                 self.drop_mark();
-                let delay = search.map_or(Duration::ZERO, |search| search.looker.first_ask_delay(jitter()));
+                let delay =
+                    search.map_or(Duration::ZERO, |search| search.driver_seen.first_ask_delay(jitter()));
                 self.again_at = Instant::now() + delay;
             }
             self.search = search;
         }
-        let WantedEnd { history, fence, .. } = wanted?;
+        let WantedDriver { history, fence, .. } = wanted?;
         Some((search?.order, JudgedStore { history, fence }))
     }
 }
 
-impl Reconcile for RolloutEndTask {
+impl Reconcile for RolloutDriverTask {
     type Event = Option<(u64, FeedEvent)>;
 
     async fn next_event(&mut self) -> Option<Self::Event> {

@@ -10,14 +10,14 @@ mod prefetched_read;
 mod transactions;
 mod watches;
 
-pub(crate) use driver::WantedEnd;
+pub(crate) use driver::WantedDriver;
 pub(crate) use follower::{HOLDERS_INTERVAL, WantedRollout};
 pub(crate) use prefetched_read::FoundRollout;
 pub(crate) use transactions::{JudgedStore, look_after};
 
 use crate::handles::Handles;
 use crate::supervise::Tasks;
-use driver::RolloutEndTask;
+use driver::RolloutDriverTask;
 use follower::{KnownRollout, RolloutTask};
 use schema::order::InstructionOrder;
 use tokio::sync::watch;
@@ -29,18 +29,17 @@ pub(crate) struct RolloutHandles {
     /// The rollout, while it is followed.
     pub known: watch::Receiver<KnownRollout>,
     /// Says which rollout this host is through with.
-    pub end_wanted: watch::Sender<Option<WantedEnd>>,
+    pub end_wanted: watch::Sender<Option<WantedDriver>>,
     /// The last rollout that is known to have ended.
     pub ended: watch::Receiver<Option<InstructionOrder>>,
 }
 
-/// Starts the tasks.
 pub(crate) fn start(handles: &Handles, tasks: &mut Tasks) -> RolloutHandles {
     let Handles { session, host, .. } = handles;
     let (wanted, receiver) = watch::channel(None);
     let (follower, known) = RolloutTask::new(session.clone(), host.clone(), receiver);
     let (end_wanted, receiver) = watch::channel(None);
-    let (driver, ended) = RolloutEndTask::new(session.clone(), host.clone(), receiver);
+    let (driver, ended) = RolloutDriverTask::new(session.clone(), host.clone(), receiver);
     tasks.spawn_loop("rollout-end", driver);
     tasks.spawn_loop("rollout", follower);
     RolloutHandles { wanted, known, end_wanted, ended }

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 /// Longest time until ranges are followed that a host needs next.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The followed ranges.
 pub(crate) struct FollowedRanges {
     session: Session,
     events: mpsc::Receiver<(u64, FeedEvent)>,
@@ -21,7 +20,6 @@ pub(crate) struct FollowedRanges {
 }
 
 impl FollowedRanges {
-    /// Follows nothing yet.
     pub(crate) fn new(session: Session) -> Self {
         let (sink, events) = mpsc::channel(16);
         Self { session, events, sink, feeds: Vec::new(), number: 0 }

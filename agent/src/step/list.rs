@@ -14,7 +14,6 @@ use std::path::Path;
 /// A run of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Its id.
     pub id: Token,
     /// What it was for.
     pub about: RunAbout,

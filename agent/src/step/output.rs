@@ -35,13 +35,12 @@ impl Tail {
 }
 
 /// The file with the output from its start, at most [`WHOLE_MAX_BYTES`]. Nothing depends on it, so it may fail.
-pub(super) struct Whole {
+pub(super) struct FullOutput {
     file: Option<(File, Directory)>,
     left: u64,
 }
 
-impl Whole {
-    /// Creates the file.
+impl FullOutput {
     pub(super) fn create(directory: &Directory) -> Self {
         let create = || Ok::<_, io::Error>((directory.create_new(WHOLE, 0o600)?, directory.try_clone()?));
         Self { file: create().ok(), left: WHOLE_MAX_BYTES }
@@ -63,7 +62,7 @@ impl Whole {
 /// Reads at full speed, however much a step prints.
 pub(super) fn drain(
     mut reader: io::PipeReader,
-    mut whole: Whole,
+    mut whole: FullOutput,
     tail: &Mutex<Tail>,
     drained: &mpsc::Sender<()>,
 ) {

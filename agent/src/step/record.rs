@@ -106,7 +106,6 @@ pub struct Output {
     /// Number of the lines before it that were not kept.
     #[serde(default)]
     pub skipped_lines: u64,
-    /// The text.
     #[serde(rename = "output")]
     pub text: String,
 }

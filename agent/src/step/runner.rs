@@ -2,7 +2,7 @@
 //! its own session, its own control group where that is allowed, and is a subreaper. It holds the
 //! lock of the run as long as it lives, and writes the result by fsync and rename.
 
-use super::output::{Tail, Whole, drain, write_repeatedly};
+use super::output::{FullOutput, Tail, drain, write_repeatedly};
 use super::processes::{ControlGroup, RunnerTrace, of_this_runner, signal};
 use super::record::{OUTPUT, RESULT, RUNNER, RunResult, Specification};
 use crate::clock::boot_millis;
@@ -82,7 +82,7 @@ fn execute(specification: &Specification, group: Option<&ControlGroup>, director
     let output = Arc::new(Mutex::new(Tail::default()));
     let (drained, drain_end) = mpsc::channel();
     let tail = Arc::clone(&output);
-    let whole = Whole::create(directory);
+    let whole = FullOutput::create(directory);
     std::thread::spawn(move || drain(reader, whole, &tail, &drained));
     if let Ok(directory) = directory.try_clone() {
         let tail = Arc::clone(&output);

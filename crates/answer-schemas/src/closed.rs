@@ -10,7 +10,6 @@ pub(crate) struct Names(Map<String, Value>);
 type Object = Map<String, Value>;
 
 impl Names {
-    /// Reads the file.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let file: Value = serde_json::from_str(&text).map_err(|error| format!("names.json: {error}"))?;

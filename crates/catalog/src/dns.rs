@@ -117,7 +117,6 @@ impl FromStr for QueryType {
 pub struct Question<'a> {
     /// The labels of the name, from left to right.
     pub labels: Vec<&'a str>,
-    /// The record type.
     pub kind: QueryType,
 }
 
@@ -266,7 +265,6 @@ impl Answer {
     }
 }
 
-/// Answers a question.
 pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
     let domain: Vec<&str> = zone.domain.split('.').collect();
     let labels = &question.labels;

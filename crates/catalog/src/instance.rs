@@ -72,7 +72,6 @@ impl Instance {
 /// A record as the store has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// The record.
     pub record: Arc<ServiceRecord>,
     /// True if the record has a lease.
     pub leased: bool,

@@ -53,7 +53,6 @@ impl Catalog {
         self.guard.retained()
     }
 
-    /// Applies one fact.
     pub fn apply(&mut self, service: &ServiceName, host: &HostName, fact: CatalogFact, now: BootMillis) {
         let known = self.services.entry(service.clone()).or_default();
         let facts = known.hosts.entry(host.clone()).or_default();

@@ -224,7 +224,6 @@ impl View {
         &self.services
     }
 
-    /// Returns one service.
     pub fn service(&self, name: &ServiceName) -> Option<&ServiceView> {
         self.services.get(name).map(AsRef::as_ref)
     }

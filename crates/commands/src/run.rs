@@ -20,7 +20,6 @@ const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
     pub end: End,
     /// The end of the output on both streams, at most `output_max` bytes (see [`run`]).
     pub output: String,

@@ -23,7 +23,6 @@ pub enum StoreError {
     /// The store could not be reached.
     #[error("{operation}: the store is not reachable: {detail}")]
     Unreachable {
-        /// Operation that failed.
         operation: &'static str,
         /// Error of the endpoint that was tried last.
         detail: String,
@@ -31,7 +30,6 @@ pub enum StoreError {
     /// The name of the endpoint is not found.
     #[error("{operation}: {detail}")]
     NoSuchName {
-        /// Operation that failed.
         operation: &'static str,
         /// The endpoint, and what the system's resolver says.
         detail: String,
@@ -39,7 +37,6 @@ pub enum StoreError {
     /// The answer was lost, for a request that changes nothing or has the same effect every time.
     #[error("{operation}: the answer was lost: {detail}")]
     Lost {
-        /// Operation that failed.
         operation: &'static str,
         /// How the answer was lost.
         detail: String,
@@ -47,7 +44,6 @@ pub enum StoreError {
     /// The answer to a write was lost, and the write may have been applied.
     #[error("{operation}: the answer was lost, it may have been applied: {detail}")]
     Unknown {
-        /// Operation that failed.
         operation: &'static str,
         /// How the answer was lost.
         detail: String,
@@ -55,7 +51,6 @@ pub enum StoreError {
     /// The deadline of the request passed before an attempt succeeded.
     #[error("{operation}: no answer within {}: {detail}", schema::time::format_duration(*.limit))]
     Deadline {
-        /// Operation that failed.
         operation: &'static str,
         /// Time that the request was allowed to take.
         limit: Duration,
@@ -64,22 +59,15 @@ pub enum StoreError {
     },
     /// The store received too many requests and asks clients to slow down.
     #[error("{operation}: the store is busy (too many requests)")]
-    Busy {
-        /// Operation that failed.
-        operation: &'static str,
-    },
+    Busy { operation: &'static str },
     /// The store is full: its alarm NOSPACE is raised.
     #[error(
         "{operation}: the store raised the alarm NOSPACE: it accepts no writes until it is compacted, defragmented and disarmed"
     )]
-    NoSpace {
-        /// Operation that failed.
-        operation: &'static str,
-    },
+    NoSpace { operation: &'static str },
     /// The user lacks the permission for the request.
     #[error("{operation}: permission denied for {user}")]
     PermissionDenied {
-        /// Operation that failed.
         operation: &'static str,
         /// User that sent the request, as etcd knows it.
         user: String,
@@ -87,7 +75,6 @@ pub enum StoreError {
     /// The user name, the password or the token is wrong.
     #[error("{operation}: the store does not accept the user {user}: {detail}")]
     Unauthenticated {
-        /// Operation that failed.
         operation: &'static str,
         /// User that sent the request.
         user: String,
@@ -96,27 +83,17 @@ pub enum StoreError {
     },
     /// The requested revision was compacted, so its history is gone.
     #[error("{operation}: the revision was compacted")]
-    Compacted {
-        /// Operation that failed.
-        operation: &'static str,
-    },
+    Compacted { operation: &'static str },
     /// The store answered with an earlier revision than before, or its history is another one: it was
     /// restored or wiped. It has to be judged before anything is written by what it answers.
     #[error("{operation}: the store went back: its answer is older than an earlier one")]
-    WentBack {
-        /// Operation that failed.
-        operation: &'static str,
-    },
+    WentBack { operation: &'static str },
     /// The lease does not exist, or no longer exists.
     #[error("{operation}: the lease is expired or revoked")]
-    LeaseGone {
-        /// Operation that failed.
-        operation: &'static str,
-    },
+    LeaseGone { operation: &'static str },
     /// The TLS handshake failed: one side does not accept the other.
     #[error("{operation}: TLS: {detail}")]
     Tls {
-        /// Operation that failed.
         operation: &'static str,
         /// Which side does not accept the other, and why.
         detail: String,
@@ -136,7 +113,6 @@ pub enum StoreError {
     /// The store refused the request.
     #[error("{operation}: refused: {detail}")]
     Refused {
-        /// Operation that failed.
         operation: &'static str,
         /// Error text of the store.
         detail: String,
@@ -144,7 +120,6 @@ pub enum StoreError {
     /// The answer is larger than the limit for one answer.
     #[error("{operation}: the answer is too large: {detail}")]
     TooLarge {
-        /// Operation that failed.
         operation: &'static str,
         /// Message of the client library, with the size of the answer and the limit.
         detail: String,
@@ -152,7 +127,6 @@ pub enum StoreError {
     /// The store sent an answer that does not fit the request.
     #[error("{operation}: unusable answer: {detail}")]
     BadAnswer {
-        /// Operation that failed.
         operation: &'static str,
         /// What is wrong with the answer.
         detail: String,

@@ -189,14 +189,14 @@ struct Claimant {
 
 /// A claim that this process made.
 #[derive(Debug, Clone, Copy)]
-struct HeldClaim {
+struct NameClaim {
     lease: i64,
     live_revision: i64,
     history: u64,
 }
 
 enum ClaimOutcome {
-    Held(HeldClaim),
+    Held(NameClaim),
     Contested {
         /// The claimed name, as it is spelled in the store.
         host: HostName,
@@ -257,7 +257,7 @@ impl Claimant {
                 Ok(ClaimOutcome::Held(held)) => {
                     failures = 0;
                     contest = None;
-                    let HeldClaim { lease, live_revision, history } = held;
+                    let NameClaim { lease, live_revision, history } = held;
                     self.held = Some((lease, history));
                     self.lease_ends.send_replace(requested_at + self.config.lease);
                     self.clash.end(&self.session).await;
@@ -460,12 +460,12 @@ impl Claimant {
         let unchanged = transaction.operations.is_empty();
         let found = snapshot.revision_of(&Key::Live(self.config.host.clone()));
         let live_revision = if unchanged { found } else { committed.revision };
-        Ok(ClaimOutcome::Held(HeldClaim { lease, live_revision, history: gate.history }))
+        Ok(ClaimOutcome::Held(NameClaim { lease, live_revision, history: gate.history }))
     }
 
     /// Keeps the lease alive until it is lost, the claim is not ours any more, or a new history of
     /// the store begins.
-    async fn keep(&mut self, held: HeldClaim) {
+    async fn keep(&mut self, held: NameClaim) {
         let mut keeping = Keeping { last_success: Instant::now(), failures: 0, revoke_again_at: None };
         let (mut generations, proven) = (self.session.generations(), self.session.proven());
         let mut untrue = self.untrue.changes();
@@ -524,7 +524,7 @@ impl Claimant {
     }
 
     /// Sends the keep-alive that is due. Returns false if the claim is lost.
-    async fn keep_due(&self, held: HeldClaim, is_true: bool, keeping: &mut Keeping) -> bool {
+    async fn keep_due(&self, held: NameClaim, is_true: bool, keeping: &mut Keeping) -> bool {
         let requested_at = Instant::now();
         match self.keep_alive(held, is_true).await {
             Ok(Kept::Alive) => {
@@ -562,7 +562,7 @@ impl Claimant {
 
     /// Revokes the live lease, so that the store does not go on saying what is not true. Returns false if the lease
     /// is gone. If the store does not revoke it, it ends by itself, because it is not kept alive.
-    async fn revoke(&self, held: HeldClaim, keeping: &mut Keeping) -> bool {
+    async fn revoke(&self, held: NameClaim, keeping: &mut Keeping) -> bool {
         if keeping.revoke_again_at.is_none() {
             tracing::warn!(
                 "what the store says of this host is not true, and the store does not let it be corrected: the live lease is revoked"
@@ -581,7 +581,7 @@ impl Claimant {
 
     /// Sends one keep-alive, unless what hangs on the lease is untrue. On a new connection the store is checked
     /// first.
-    async fn keep_alive(&self, held: HeldClaim, is_true: bool) -> Result<Kept, StoreError> {
+    async fn keep_alive(&self, held: NameClaim, is_true: bool) -> Result<Kept, StoreError> {
         let deadline = Deadline::of_request();
         let (_, generation) = self.session.client().await?;
         if *self.session.proven().borrow() != generation {

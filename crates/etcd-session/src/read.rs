@@ -75,7 +75,6 @@ pub enum Counted<'a> {
     Range(&'a Prefix),
     /// The keys of a range without those of a part of it.
     Outside {
-        /// The range.
         range: &'a Prefix,
         /// The part, whose keys are not counted.
         part: &'a Prefix,
@@ -669,7 +668,6 @@ async fn pass_on(parts: Vec<Part>, take: &mut impl FnMut(&Read, &KeyValue)) {
 pub struct FoundEntry<'a>(&'a KeyValue);
 
 impl<'a> FoundEntry<'a> {
-    /// Returns the value.
     pub fn value(self) -> &'a [u8] {
         self.0.value()
     }

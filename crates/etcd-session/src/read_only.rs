@@ -17,7 +17,6 @@ use tokio::sync::mpsc;
 pub struct StorePosition {
     /// Its revision.
     pub revision: i64,
-    /// Its raft term.
     pub raft_term: u64,
     /// True if one of them is lower than an earlier answer had: the store was restored or wiped.
     pub went_back: bool,

@@ -18,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     pub(super) target: FleetTarget,
-    /// The members.
     pub(super) hosts: BTreeMap<HostName, HostFacts>,
     /// Hosts with keys in the store that are not members: an operator decommissioned them.
     others: BTreeMap<HostName, HostFacts>,

@@ -16,9 +16,7 @@ pub enum FleetTarget {
         /// The naming rule that the value breaks.
         why: String,
     },
-    /// An instruction.
     Known {
-        /// The desired version.
         version: Version,
         /// The order of the instruction. Its revision is that of `/current_version`.
         order: InstructionOrder,

@@ -138,7 +138,6 @@ impl Text {
         left_out
     }
 
-    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

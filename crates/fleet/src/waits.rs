@@ -75,7 +75,6 @@ pub enum Root {
     NoProvider(ServiceName),
     /// Fewer hosts have the service than the need says, and it works on each of them.
     TooFew {
-        /// The service.
         service: ServiceName,
         /// Number of hosts that have it.
         have: u32,
@@ -84,7 +83,6 @@ pub enum Root {
     },
     /// There are enough instances, and the probe from the host that waits fails.
     Unreachable {
-        /// The service.
         service: ServiceName,
         /// The name of the host that waits.
         from: HostName,

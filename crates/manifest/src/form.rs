@@ -33,7 +33,6 @@ pub(crate) enum Treatment {
     NoMeaning(&'static str),
     /// It is a mistake.
     Refused {
-        /// Why.
         why: &'static str,
         /// What to write instead.
         right: &'static str,

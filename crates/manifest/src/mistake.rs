@@ -16,7 +16,6 @@ pub struct Mistake {
     pub column: usize,
     /// The path of the key, for example `services.web.deploy.replicas`. It is empty if the form of the file is wrong.
     pub key: String,
-    /// What is wrong.
     pub what: String,
     /// What would be right.
     pub right: String,

@@ -26,7 +26,6 @@ pub struct Service {
     /// It is no part of [`Spec`], because a change of the number restarts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Replicas>,
-    /// Everything else.
     #[serde(flatten)]
     pub spec: Spec,
 }
@@ -48,7 +47,6 @@ pub struct Spec {
     pub placement: Placement,
     /// What a host keeps free for each slot.
     pub reservations: Reservations,
-    /// What runs.
     pub runtime: Runtime,
     /// How long the service may take to stop before it is killed.
     pub stop_grace_period: Span,
@@ -93,7 +91,6 @@ pub struct Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reservations {
-    /// Processors.
     pub cpus: MilliCpus,
     /// Memory in bytes.
     pub memory: Bytes,

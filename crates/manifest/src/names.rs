@@ -8,7 +8,6 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {right}")]
 pub struct NameError {
-    /// What is wrong.
     pub what: String,
     /// What would be right.
     pub right: String,

@@ -13,7 +13,6 @@ use crate::yaml::Node;
 /// A manifest, and what an operator should know about its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The manifest.
     pub manifest: Manifest,
     /// What is no mistake and may surprise, for example a variable that is not set.
     pub warnings: Vec<Mistake>,

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A Compose file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Source {
     /// The name of the file, as the operator wrote it. Mistakes name it, and `extends.file` is relative to it.
     pub name: String,
-    /// The content.
     pub text: String,
 }
 

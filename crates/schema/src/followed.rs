@@ -17,7 +17,6 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Returns all keys.
     pub fn keys(&self) -> Vec<Key> {
         [&self.watched[..], &self.polled, &self.polled_also].concat()
     }

@@ -7,13 +7,11 @@ use std::fmt;
 /// The hosts that a freeze matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FreezeScope {
-    /// Every host.
     Fleet,
     /// The hosts of a role.
     Role(Role),
     /// The hosts of a group.
     Group(Role),
-    /// One host.
     Host(HostName),
     /// Every host. Only `rollout resume` removes it.
     Pause,

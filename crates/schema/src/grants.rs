@@ -11,7 +11,6 @@ use std::fmt;
 /// What a grant permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Read and watch.
     Read,
     /// Read, watch, put and delete.
     ReadWrite,

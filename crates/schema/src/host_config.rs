@@ -37,11 +37,9 @@ impl ConfigKind {
 /// The hosts for which a value is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConfigScope {
-    /// Every host.
     Global,
     /// The hosts of a role; see [`role_of`].
     Role(Role),
-    /// One host.
     Host(HostName),
 }
 

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 /// A desired version together with its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instruction {
-    /// The desired version.
     pub version: Version,
     /// The order of the instruction among all instructions.
     pub order: InstructionOrder,

@@ -16,7 +16,6 @@ pub const HEADS: u32 = 3;
 /// The hosts that a limit counts together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LimitBy {
-    /// All hosts.
     Fleet,
     /// The hosts of one role.
     Role,

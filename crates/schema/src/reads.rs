@@ -6,7 +6,6 @@ use std::fmt;
 /// A key, or all keys of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keys {
-    /// One key.
     One(Key),
     /// All keys with this prefix.
     Below(Prefix),
@@ -46,13 +45,11 @@ impl fmt::Display for Keys {
 /// One read of the store, with values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
-    /// A single key.
     Key(Key),
     /// All keys of a range.
     Range(Prefix),
     /// The next keys of a range after a key of it. The store sorts nothing for it.
     NextAfter {
-        /// The range.
         range: Prefix,
         /// The key, which is not read itself.
         key: Key,

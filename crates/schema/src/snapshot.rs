@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 /// The change of a key at a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
-    /// The key.
     pub key: String,
     /// Its entry before; `None` if it did not exist.
     pub before: Option<Entry>,

@@ -138,10 +138,7 @@ pub enum StoreTrust {
     Trusted,
     /// It is the host's store after `store accept`: the host forgets what it remembered and adopts
     /// this epoch.
-    Accepted {
-        /// The new epoch.
-        epoch: u64,
-    },
+    Accepted { epoch: u64 },
     /// The identity exists but cannot be read: it is damaged, or was written by a newer program.
     Unreadable {
         /// The error of the parser.

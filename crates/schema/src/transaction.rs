@@ -25,9 +25,7 @@ pub enum Compare {
     NoneNewer(Prefix, i64),
     /// Nobody holds a claim of this limit with a number from `from` up to but not including `below`.
     NoClaims {
-        /// The limit.
         limit: Limit,
-        /// The lowest number.
         from: u32,
         /// One more than the highest number; at most
         /// [`CLAIM_NUMBERS`](crate::limit::CLAIM_NUMBERS).
@@ -45,22 +43,14 @@ impl Compare {
 /// A change of one key, or the deletion of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Writes the key.
     Put {
-        /// Key to write.
         key: Key,
-        /// New value.
         value: Vec<u8>,
         /// Lease that the key is attached to; 0 for none.
         lease: i64,
     },
     /// Writes the key without a lease, unless it exists.
-    PutIfAbsent {
-        /// Key to write.
-        key: Key,
-        /// New value.
-        value: Vec<u8>,
-    },
+    PutIfAbsent { key: Key, value: Vec<u8> },
     /// Deletes the key, if it exists.
     Delete(Key),
     /// Deletes all keys in a range.
@@ -85,7 +75,6 @@ pub struct Transaction {
     pub name: &'static str,
     /// Comparisons that must hold.
     pub compares: Vec<Compare>,
-    /// Operations to apply.
     pub operations: Vec<Operation>,
     /// Keys to read if a comparison does not hold.
     pub reads: Vec<Key>,

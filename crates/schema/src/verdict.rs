@@ -19,10 +19,7 @@ pub enum HostVerdict {
     /// The target is installed and works.
     Ok,
     /// The host works towards the target.
-    Running {
-        /// The target.
-        version: Version,
-    },
+    Running { version: Version },
     /// The host could continue, but waits, or is blocked.
     Held(WhyNot),
     /// An attempt or a validation failed.
@@ -114,7 +111,6 @@ pub fn on_its_way(version: &Version) -> String {
 pub struct HostFailure {
     /// The version that failed, if it is known.
     pub version: Option<Version>,
-    /// What failed.
     pub failure: Failure,
     /// True if the host is suspect: the agent only retries slowly.
     pub suspect: bool,

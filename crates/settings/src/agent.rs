@@ -63,7 +63,6 @@ pub(super) struct HttpFragment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Lines for people.
     #[default]
     Text,
     /// One JSON object a line.
@@ -145,7 +144,6 @@ pub struct Settings {
     pub secret_files: Vec<PathBuf>,
     /// What secrets look like.
     pub secret_patterns: Vec<SecretPattern>,
-    /// The store.
     pub store: StoreSettings,
     /// The address of the local HTTP server.
     pub http_listen: SocketAddr,
@@ -161,7 +159,6 @@ pub struct Settings {
     pub services: ServicesSettings,
     /// How the agent follows the catalog.
     pub catalog: CatalogSettings,
-    /// The DNS server.
     pub dns: DnsSettings,
     /// The files that are rendered from the catalog.
     pub templates: Vec<TemplateSettings>,

@@ -29,7 +29,6 @@ pub(super) struct BundlesFragment {
 /// Where the bundles of failed attempts go, and what is in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundlesSettings {
-    /// The object store.
     pub objects: ObjectsSettings,
     /// Files of this host that are part of each bundle.
     pub files: Vec<PathBuf>,

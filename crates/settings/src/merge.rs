@@ -14,12 +14,12 @@ const REPLACE: &str = "replace";
 
 /// The file and line of a value.
 #[derive(Debug, Clone)]
-struct Place {
+struct SettingLocation {
     file: String,
     line: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -27,9 +27,9 @@ impl std::fmt::Display for Place {
 
 #[derive(Debug, Clone)]
 enum Node {
-    Value(Value, Place),
+    Value(Value, SettingLocation),
     Table(Tree),
-    Entries(Vec<(Tree, Place)>),
+    Entries(Vec<(Tree, SettingLocation)>),
 }
 
 /// A table whose values remember their places.
@@ -39,13 +39,13 @@ pub(super) struct Tree(BTreeMap<String, Node>);
 impl Tree {
     /// Takes the table of one file, and its text, by which lines are counted.
     pub(super) fn of(file: &str, text: &str, table: Spanned<DeTable<'_>>) -> Self {
-        let place = |offset| Place { file: file.to_owned(), line: line_at(text, offset) };
+        let place = |offset| SettingLocation { file: file.to_owned(), line: line_at(text, offset) };
         // A table of TOML becomes a table of values, whatever it contains.
         let values = Table::deserialize(Deserializer::from(table.clone())).unwrap_or_default();
         Self::build(values, table.get_ref(), &place)
     }
 
-    fn build(values: Table, spans: &DeTable<'_>, place: &impl Fn(usize) -> Place) -> Self {
+    fn build(values: Table, spans: &DeTable<'_>, place: &impl Fn(usize) -> SettingLocation) -> Self {
         let nodes = values.into_iter().filter_map(|(name, value)| {
             let (key, span) = spans.iter().find(|(key, _)| key.get_ref().as_ref() == name)?;
             Some((name, Node::build(value, key.span().start, span, place)))
@@ -83,7 +83,7 @@ impl Tree {
         self.find(path).map(|place| (place.file.clone(), place.line))
     }
 
-    fn find(&self, path: &str) -> Option<&Place> {
+    fn find(&self, path: &str) -> Option<&SettingLocation> {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         match self.0.get(name)? {
             Node::Value(_, place) => Some(place),
@@ -97,7 +97,7 @@ impl Tree {
     }
 
     /// Returns the place of the first value.
-    fn first(&self) -> Option<&Place> {
+    fn first(&self) -> Option<&SettingLocation> {
         self.0.values().find_map(|node| match node {
             Node::Value(_, place) => Some(place),
             Node::Table(tree) => tree.first(),
@@ -199,7 +199,7 @@ impl Node {
         value: Value,
         start: usize,
         span: &Spanned<DeValue<'_>>,
-        place: &impl Fn(usize) -> Place,
+        place: &impl Fn(usize) -> SettingLocation,
     ) -> Self {
         match (value, span.get_ref()) {
             (Value::Table(values), DeValue::Table(spans)) => Self::Table(Tree::build(values, spans, place)),
@@ -223,8 +223,8 @@ impl Node {
 
 fn append(
     list: &str,
-    entries: &mut Vec<(Tree, Place)>,
-    new: Vec<(Tree, Place)>,
+    entries: &mut Vec<(Tree, SettingLocation)>,
+    new: Vec<(Tree, SettingLocation)>,
     lost_tables: bool,
 ) -> Vec<SettingsError> {
     let mut errors = Vec::new();
@@ -232,7 +232,7 @@ fn append(
         let replaces = tree.take_replace();
         let identity = tree.identity(list);
         let existing = entries.iter_mut().find(|(old, _)| old.identity(list) == identity);
-        let mut wrong = |place: &Place, message: String| {
+        let mut wrong = |place: &SettingLocation, message: String| {
             let setting = String::new();
             errors.push(SettingsError { file: place.file.clone(), line: Some(place.line), setting, message });
         };

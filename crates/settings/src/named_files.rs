@@ -29,7 +29,6 @@ pub enum Purpose {
 pub struct NamedFile {
     /// The path of the setting, for example `apply.0.command`.
     pub setting: String,
-    /// The file.
     pub path: PathBuf,
     /// What it is for.
     pub purpose: Purpose,
@@ -42,13 +41,11 @@ pub enum Seen {
     Nothing,
     /// A regular file; the field is true if somebody may execute it.
     File(bool),
-    /// A directory.
     Directory,
     /// Something that the agent would not use, for this reason.
     Refused(String),
 }
 
-/// Where somebody looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Where {
     /// On the host that has the settings.

@@ -66,7 +66,6 @@ pub struct NotifySettings {
     pub commands: BTreeMap<String, NoticeCommandSettings>,
 }
 
-/// An Alertmanager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertmanagerSettings {
     /// Its base URL, under which its API is. It may hold a secret.
@@ -77,7 +76,6 @@ pub struct AlertmanagerSettings {
     pub min_severity: Severity,
 }
 
-/// A webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
     /// Where the messages are sent. It may hold a secret.
@@ -93,7 +91,6 @@ pub struct WebhookSettings {
 pub struct NoticeCommandSettings {
     /// The program and its arguments.
     pub run: Vec<String>,
-    /// Its time limit.
     pub timeout: Duration,
     /// Less severe incidents are left out.
     pub min_severity: Severity,

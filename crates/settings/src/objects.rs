@@ -15,7 +15,6 @@ pub(super) struct ObjectsFragment {
     pub(super) cacert: Option<PathBuf>,
 }
 
-/// Where objects go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectsSettings {
     /// The object store: `s3://BUCKET/PREFIX` or `file:///DIRECTORY`.

@@ -15,7 +15,6 @@ use toml_reader::{SettingsError, SettingsErrors};
 /// Settings that remember where they are written.
 #[derive(Debug, Clone)]
 pub struct PlacedSettings {
-    /// The settings.
     pub settings: Settings,
     tree: Tree,
 }

@@ -94,7 +94,6 @@ pub(crate) struct PendingRead {
     pub(crate) scope: Scope,
 }
 
-/// A running agent.
 pub(crate) struct Agent {
     pub(crate) process: u64,
     pub(crate) machine: usize,

@@ -44,7 +44,6 @@ pub(crate) struct BudgetLaws {
     resumed: BTreeMap<InstructionOrder, i64>,
     /// The hosts that fail in a rollout.
     failing: BTreeMap<InstructionOrder, BTreeMap<HostName, Failing>>,
-    /// Number of halts.
     pub(crate) halts: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::store::Committed;
 use crate::watching::Watcher;
 use crate::world::World;
-use planning::host::{EndSearch, Fact, Target};
+use planning::host::{Fact, RolloutDriver, Target};
 use planning::rollout::{
     Author, ClosingTask, EndTask, HolderTask, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, RECORD_RANGES,
     ask_delay, closing_reads, closing_task, end_reads, end_task, resolve, start_timer,
@@ -30,9 +30,9 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Agent {
-    fn looks_for(&self) -> Option<EndSearch> {
+    fn looks_for(&self) -> Option<RolloutDriver> {
         match &self.target {
-            Target::Known(target) => self.brakes.looks_for_end(&self.state, target),
+            Target::Known(target) => self.brakes.drives_rollout(&self.state, target),
             _ => None,
         }
     }
@@ -50,10 +50,10 @@ impl Agent {
             return;
         }
         self.ending.search = search;
-        let Some(EndSearch { order, looker }) = search else { return self.stop_looking(world) };
+        let Some(RolloutDriver { order, driver_seen }) = search else { return self.stop_looking(world) };
         if held.is_none_or(|held| held.order != order) {
             self.stop_looking(world);
-            let delay = looker.first_ask_delay(world.rng.f64());
+            let delay = driver_seen.first_ask_delay(world.rng.f64());
             self.end_due_in(world, millis(delay));
         }
     }
@@ -95,7 +95,7 @@ impl Agent {
 
     /// Its time has come.
     pub(crate) fn look_for_end(&mut self, world: &mut World) {
-        let Some(EndSearch { order, .. }) = self.ending.search else { return };
+        let Some(RolloutDriver { order, .. }) = self.ending.search else { return };
         self.ending.wait = EndWait::Nothing;
         // If no answer comes.
         self.end_due_in(world, RETRY_MILLIS);
@@ -341,7 +341,7 @@ impl Agent {
         self.ending.timer = world.number();
         world.note(|| format!("{}: the rollout has ended", self.state.host));
         if let Target::Known(target) = &self.target
-            && self.state.looks_for_end(target)
+            && self.state.drives_rollout(target)
         {
             self.record(world, Fact::RolloutEnded(order));
         }

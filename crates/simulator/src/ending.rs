@@ -1,6 +1,6 @@
 //! What an agent knows of the end of its rollout.
 
-use planning::host::EndSearch;
+use planning::host::RolloutDriver;
 use planning::rollout::Holders;
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
@@ -41,7 +41,7 @@ pub(crate) struct Ending {
     pub(crate) marks: Marks,
     pub(crate) timer: u64,
     /// The rollout that it looks at.
-    pub(crate) search: Option<EndSearch>,
+    pub(crate) search: Option<RolloutDriver>,
     /// The mark while this host holds it, or may do so.
     pub(crate) mark: Option<HeldMark>,
     /// The ranges that it watches while it holds the mark.

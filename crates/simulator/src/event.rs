@@ -28,7 +28,6 @@ pub(crate) enum Call {
         intent: Intent,
     },
     Read(Vec<Key>),
-    /// Keys and ranges.
     ReadAll(Vec<Key>, Vec<Prefix>),
     /// What a host reads about its rollout.
     Rollout(HostName, Instruction),
@@ -67,27 +66,60 @@ pub(crate) struct Sender {
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     /// A request reaches the store. `answers` is false if the client has given it up.
-    Arrives { sender: Sender, call: Call, answers: bool },
+    Arrives {
+        sender: Sender,
+        call: Call,
+        answers: bool,
+    },
     /// An answer reaches its client.
-    Answers { sender: Sender, answer: Answer },
+    Answers {
+        sender: Sender,
+        answer: Answer,
+    },
     /// Changes reach the watch of an agent.
-    Delivers { machine: usize, process: u64, connection: u64, changes: Vec<Change> },
+    Delivers {
+        machine: usize,
+        process: u64,
+        connection: u64,
+        changes: Vec<Change>,
+    },
     /// The agent notices that its connection broke.
-    Breaks { machine: usize, process: u64, connection: u64 },
+    Breaks {
+        machine: usize,
+        process: u64,
+        connection: u64,
+    },
     /// A time that a task waits for has come.
-    Due { machine: usize, process: u64, task: Task, timer: u64 },
-    /// A step ends.
-    StepEnds { machine: usize, boot: u64, run: Token },
+    Due {
+        machine: usize,
+        process: u64,
+        task: Task,
+        timer: u64,
+    },
+    StepEnds {
+        machine: usize,
+        boot: u64,
+        run: Token,
+    },
     /// Leases may have ended.
     LeasesEnd,
     /// The agent of a machine starts.
-    AgentStarts { machine: usize },
-    /// A machine starts.
-    Boots { machine: usize },
+    AgentStarts {
+        machine: usize,
+    },
+    Boots {
+        machine: usize,
+    },
     /// The version of a machine switches it off for this time, if it still runs in this boot.
-    Falls { machine: usize, boot: u64, lasts: u64 },
+    Falls {
+        machine: usize,
+        boot: u64,
+        lasts: u64,
+    },
     /// The connection of a machine works again.
-    LinkHeals { machine: usize },
+    LinkHeals {
+        machine: usize,
+    },
     /// The number of an event of the scenario.
     Scripted(usize),
     /// An operator's transaction reaches the store.
@@ -96,14 +128,20 @@ pub(crate) enum Event {
     OperatorResolves,
     /// The laws about time are checked.
     LawsLook,
-    /// All faults end.
     Heals,
     /// The operator looks whether the last instruction stands.
     OperatorLooks,
     /// Something that a task of an agent watches of its rollout has changed.
-    RolloutChanged { machine: usize, process: u64, task: Task },
+    RolloutChanged {
+        machine: usize,
+        process: u64,
+        task: Task,
+    },
     /// The task that looks for the end of the rollout goes on, which stood still.
-    LooksAgain { machine: usize, process: u64 },
+    LooksAgain {
+        machine: usize,
+        process: u64,
+    },
     /// What a script says happens.
     Acts(Box<Act>),
 }

@@ -17,7 +17,6 @@ use std::time::Duration;
 /// The fleet of a search, and what may happen to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Number of hosts.
     pub hosts: usize,
     /// How many of them may be unavailable.
     pub limit: u32,
@@ -51,7 +50,6 @@ impl std::fmt::Display for Bounds {
 /// What a search has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Searched {
-    /// States that differ.
     pub states: u64,
     /// Events that lead from one to another.
     pub transitions: u64,

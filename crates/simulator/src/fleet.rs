@@ -27,7 +27,6 @@ pub(crate) const OPERATOR_MILLIS: u64 = 500;
 /// Interval at which the laws about time are checked, in milliseconds.
 pub(crate) const LOOK_MILLIS: u64 = 15_000;
 
-/// A simulated fleet.
 pub(crate) struct Fleet {
     pub(crate) world: World,
     /// The agent of each machine; `None` while none runs.

@@ -21,7 +21,6 @@ use std::time::Duration;
 const TIME_OF_ATTEMPT: Span = Span(Duration::from_secs(10 * 60));
 
 impl Fleet {
-    /// Ends all faults.
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
         self.world.note(|| "-- all faults end".to_owned());
         let version = self.final_version.clone();

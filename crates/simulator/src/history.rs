@@ -42,7 +42,6 @@ pub enum FleetFact {
     Halted(String),
     /// An operator let a halted rollout go on.
     Resumed,
-    /// The rollout ended.
     Ended,
 }
 
@@ -53,7 +52,6 @@ pub struct Noted {
     pub at: u64,
     /// The revision of the store.
     pub revision: i64,
-    /// What happened.
     pub fact: FleetFact,
 }
 
@@ -70,7 +68,6 @@ pub struct History {
     pub listed: BTreeMap<HostName, Version>,
     /// How long it took.
     pub lasted: u64,
-    /// Counts.
     pub summary: Summary,
 }
 
@@ -94,7 +91,6 @@ impl History {
     }
 }
 
-/// Notes facts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) log: Vec<Noted>,

@@ -39,7 +39,6 @@ pub(crate) enum Writer {
     Operator,
     /// The end of a lease.
     Lease,
-    /// A restored backup.
     Backup,
 }
 

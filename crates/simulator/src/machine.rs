@@ -70,7 +70,6 @@ pub(crate) struct Link {
     pub(crate) connection: u64,
 }
 
-/// A simulated machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) host: HostName,
@@ -134,7 +133,6 @@ impl Machine {
         }
     }
 
-    /// Starts the machine.
     pub(crate) fn boot(&mut self, now: u64) {
         self.is_on = true;
         self.boot += 1;
@@ -147,7 +145,6 @@ impl Machine {
         self.watch = None;
     }
 
-    /// A step begins.
     pub(crate) fn begin_run(&mut self, id: Token, run: Run) {
         if run.phase == StepPhase::Apply {
             self.truth.applies += 1;

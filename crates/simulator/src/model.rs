@@ -39,7 +39,6 @@ const SHARED: [Key; 2] = [Key::Store, Key::CurrentVersion];
 /// The ids of the writes of a host, one after the other.
 pub(crate) const WRITE_IDS: [&str; 2] = ["write-a", "write-b"];
 
-/// What happens next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     /// A host reads what it follows.

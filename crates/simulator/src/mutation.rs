@@ -20,13 +20,11 @@ use schema::transaction::{Compare, Operation, Transaction};
 pub(crate) enum Life {
     /// Its process was started again.
     Restarted,
-    /// Its machine was.
     Rebooted,
     /// It found no journal.
     New,
 }
 
-/// A planted bug.
 #[derive(Clone, Copy)]
 pub struct Mutation {
     /// What the bug does.
@@ -74,7 +72,6 @@ const fn after_reboot(name: &'static str, rebooted: fn(&mut HostState)) -> Mutat
 }
 
 impl Mutation {
-    /// All planted bugs.
     pub const ALL: &[Self] = &[
         in_transaction("the start does not compare the desired version", |t| {
             t.compares.retain(|c| !is_target(c));

@@ -45,7 +45,6 @@ pub(crate) fn policy_of(seed: u64) -> RolloutPolicy {
 /// Makes other numbers of a seed.
 const STAGES: u64 = 0x0053_5441_4745;
 
-/// Returns some stages.
 pub(crate) fn stages_of(rng: &mut fastrand::Rng) -> Vec<StageRule> {
     let value = |text| LimitValue::new(text).unwrap_or_else(|_| unreachable!("{text} is a value"));
     let count = rng.usize(1..4);

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 /// faults; all times count from then on, in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// The hosts.
     pub hosts: Vec<ScriptHost>,
     /// The rollout policy that stands from the beginning; `None` if none was ever written.
     pub policy: Option<RolloutPolicy>,
@@ -80,7 +79,6 @@ pub struct NetworkFaults {
 /// A host of a script.
 #[derive(Debug, Clone)]
 pub struct ScriptHost {
-    /// Its name.
     pub host: HostName,
     /// Its role, group and labels.
     pub roster: RosterEntry,
@@ -122,7 +120,6 @@ impl ScriptHost {
 /// What is wrong with a version.
 #[derive(Debug, Clone)]
 pub struct Flaw {
-    /// What goes wrong.
     pub what: Wrong,
     /// The hosts on which it does; on all if there is none.
     pub hosts: Vec<HostName>,

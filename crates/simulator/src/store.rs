@@ -35,7 +35,6 @@ pub(crate) struct Committed {
 /// Number of revisions after which the history is discarded.
 const HISTORY: i64 = 200;
 
-/// The store.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     core: Core,
@@ -65,7 +64,6 @@ impl Store {
         self.core.raft_term()
     }
 
-    /// Applies a transaction.
     pub(crate) fn commit(&mut self, transaction: &Transaction, now: u64) -> Result<Committed, Refusal> {
         let command = Command::Txn(self.request(transaction));
         command.check()?;

@@ -3,7 +3,6 @@
 /// What a simulation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Number of hosts.
     pub hosts: usize,
     /// Revisions of the store at which the laws were checked.
     pub revisions: u64,
@@ -15,7 +14,6 @@ pub struct Summary {
     pub lost: u64,
     /// Rollouts that were halted, because too many hosts failed.
     pub halts: u64,
-    /// Rollouts that ended.
     pub ends: u64,
     /// Rollouts that hosts rolled back.
     pub rollbacks: u64,

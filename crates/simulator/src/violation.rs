@@ -3,9 +3,7 @@
 /// A law that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The law.
     pub law: &'static str,
-    /// What happened.
     pub what: String,
 }
 

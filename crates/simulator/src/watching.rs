@@ -61,7 +61,6 @@ impl Watching {
         }
     }
 
-    /// Remembers changes.
     pub(crate) fn remember(&mut self, changes: &[Change]) {
         let real = changes.iter().filter(|change| !change.is_nothing);
         self.recent.extend(real.map(|change| (change.revision, change.key.clone())));

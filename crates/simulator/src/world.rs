@@ -93,7 +93,6 @@ impl World {
         self.trace.take().unwrap_or_default()
     }
 
-    /// Schedules an event.
     pub(crate) fn at(&mut self, time: u64, event: Event) {
         self.scheduled += 1;
         self.queue.insert((time.max(self.now), self.scheduled), event);

@@ -26,7 +26,6 @@ pub enum FigureKind {
 pub struct Figure {
     /// The name of its metric.
     pub name: &'static str,
-    /// What it is.
     pub help: &'static str,
     /// Whether it only rises.
     pub kind: FigureKind,

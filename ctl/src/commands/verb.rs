@@ -39,7 +39,6 @@ pub struct Spec {
 
 /// A group of verbs in help: a heading of `docs/command-line.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each has its heading")]
 pub enum Group {
     Rollout,
     Fleet,

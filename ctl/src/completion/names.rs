@@ -22,7 +22,6 @@ const KEPT: Duration = Duration::from_secs(10);
 /// Largest list that is read, in bytes.
 const LIST_MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Hosts,

@@ -3,7 +3,6 @@
 
 use crate::exit::Exit;
 
-/// The document.
 pub(crate) const DOCUMENT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md"));
 

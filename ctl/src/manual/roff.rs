@@ -1,7 +1,6 @@
 //! Writes text in roff, the language of manual pages, from the Markdown of the documents. It knows
 //! what the documents use: paragraphs, lists, tables, samples, headings, links and marks.
 
-/// Begins a page.
 pub(super) fn title(name: &str, section: u8) -> String {
     format!(
         ".TH {} {section} \"\" \"orchestrate {}\" \"orchestrate\"\n.nh\n.ad l\n",
@@ -24,7 +23,6 @@ pub(super) fn page(text: &str) -> String {
     page
 }
 
-/// Begins a section.
 pub(super) fn section(heading: &str) -> String {
     format!(".SH \"{}\"\n", escaped(&heading.to_uppercase()))
 }
@@ -44,7 +42,6 @@ pub(super) fn bold(text: &str) -> String {
     format!("\\fB{}\\fR", escaped(text))
 }
 
-/// Returns a placeholder.
 pub(super) fn italic(text: &str) -> String {
     format!("\\fI{}\\fR", escaped(text))
 }

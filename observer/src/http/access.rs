@@ -15,7 +15,6 @@ pub(super) const SESSION_PATH: &str = "/v1/session";
 /// The type of a form (WHATWG HTML, section 4.10.21.7).
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// What is accepted.
 pub(super) struct Access {
     /// The tokens, and what signs the cookies that stand for them; `None` if everybody on this machine may look.
     tokens: Option<(Accepted, CookieSigner)>,

@@ -4,7 +4,7 @@ use super::parameters::{
     EventsParameters, HostsParameters, Parameters, read_checks, read_filter, read_none, refused,
 };
 use super::past_moments::HostChanges;
-use super::shared::{Seen, Shared};
+use super::shared::{AppState, ViewInput};
 use axum::extract::{Path, Query};
 use axum::response::Response;
 use fleet::WaitGraph;
@@ -20,11 +20,11 @@ use schema::names::{HostName, ServiceName};
 type Answer = Result<Response, ErrorResponse>;
 
 /// The state of the fleet.
-pub(super) async fn status(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn status(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
     let (alarms, doubt) = shared.fleet.alarms_and_doubt();
     let question = format!("status {alarms:?} {doubt:?}");
-    let view = move |seen: Seen<'_>| {
+    let view = move |seen: ViewInput<'_>| {
         let parts = StatusParts { doubt, ..StatusParts::of(seen.found(), alarms, seen.now) };
         Ok(StatusView::new(seen.fleet(), parts, seen.revision()))
     };
@@ -32,16 +32,15 @@ pub(super) async fn status(shared: Shared, Query(parameters): Query<Parameters>)
 }
 
 /// What failed, by host and by cause.
-pub(super) async fn failures(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn failures(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let view = |seen: Seen<'_>| Ok(FailuresView::of(seen.fleet(), seen.revision()));
+    let view = |seen: ViewInput<'_>| Ok(FailuresView::of(seen.fleet(), seen.revision()));
     shared.answer("failures".into(), view).await
 }
 
-/// The hosts.
-pub(super) async fn hosts(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn hosts(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     let HostsParameters { filter, order, all } = HostsParameters::read(&parameters)?;
-    let view = move |seen: Seen<'_>| {
+    let view = move |seen: ViewInput<'_>| {
         let mut view = HostsView::new(seen.fleet(), all, seen.revision());
         view.keep(&filter);
         view.sort(order);
@@ -52,17 +51,17 @@ pub(super) async fn hosts(shared: Shared, Query(parameters): Query<Parameters>) 
 
 /// Why a host is as it is.
 pub(super) async fn host(
-    shared: Shared,
+    shared: AppState,
     Path(host): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Answer {
     read_none(&parameters)?;
     let host = HostName::folded(&host).map_err(refused)?;
-    shared.answer(format!("host {host}"), move |seen: Seen<'_>| host_view(&seen, &host)).await
+    shared.answer(format!("host {host}"), move |seen: ViewInput<'_>| host_view(&seen, &host)).await
 }
 
 /// Returns what is known about a host, or why nothing is.
-pub(super) fn host_view(seen: &Seen<'_>, host: &HostName) -> Result<HostView, String> {
+pub(super) fn host_view(seen: &ViewInput<'_>, host: &HostName) -> Result<HostView, String> {
     let (found, fleet) = (seen.found(), seen.fleet());
     let waits = match fleet.verdict(host) {
         Some(verdict) if verdict.waits_for_services() => {
@@ -83,43 +82,42 @@ pub(super) fn host_view(seen: &Seen<'_>, host: &HostName) -> Result<HostView, St
 }
 
 /// The keys of hosts that do not fit together.
-pub(super) async fn unaccounted(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn unaccounted(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     let filter = read_filter(&parameters)?;
-    let view = move |seen: Seen<'_>| Ok(UnaccountedView::new(seen.fleet(), &filter, seen.revision()));
+    let view = move |seen: ViewInput<'_>| Ok(UnaccountedView::new(seen.fleet(), &filter, seen.revision()));
     shared.answer(format!("unaccounted {parameters:?}"), view).await
 }
 
 /// What keeps hosts waiting for services.
-pub(super) async fn waits(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn waits(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let view = |seen: Seen<'_>| {
+    let view = |seen: ViewInput<'_>| {
         Ok(RootsView::new(&WaitGraph::of(seen.fleet(), seen.catalog(), seen.now), seen.revision()))
     };
     shared.answer("waits".into(), view).await
 }
 
-/// The services.
-pub(super) async fn services(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn services(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let view = |seen: Seen<'_>| Ok(ServicesView::new(seen.catalog(), seen.revision()));
+    let view = |seen: ViewInput<'_>| Ok(ServicesView::new(seen.catalog(), seen.revision()));
     shared.answer("services".into(), view).await
 }
 
 /// The hosts of a service.
 pub(super) async fn service(
-    shared: Shared,
+    shared: AppState,
     Path(service): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Answer {
     let with_checks = read_checks(&parameters)?;
     let service = ServiceName::new(service.as_str()).map_err(refused)?;
     let question = format!("service {service} {with_checks}");
-    shared.answer(question, move |seen: Seen<'_>| service_view(&seen, &service, with_checks)).await
+    shared.answer(question, move |seen: ViewInput<'_>| service_view(&seen, &service, with_checks)).await
 }
 
 /// Returns the instances of a service, if wanted with the checks that do not pass, or why there is none.
 pub(super) fn service_view(
-    seen: &Seen<'_>,
+    seen: &ViewInput<'_>,
     service: &ServiceName,
     with_checks: bool,
 ) -> Result<ServiceView, String> {
@@ -138,9 +136,9 @@ pub(super) fn service_view(
 }
 
 /// How far the rollout of the desired version is.
-pub(super) async fn rollout(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn rollout(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     read_none(&parameters)?;
-    let view = |seen: Seen<'_>| {
+    let view = |seen: ViewInput<'_>| {
         let present = PresentRollout::find(seen.found()).map_err(|why| why.to_string())?;
         Ok(RolloutStatus::new(&present, seen.found(), seen.now))
     };
@@ -148,16 +146,16 @@ pub(super) async fn rollout(shared: Shared, Query(parameters): Query<Parameters>
 }
 
 /// Who did what.
-pub(super) async fn events(shared: Shared, Query(parameters): Query<Parameters>) -> Answer {
+pub(super) async fn events(shared: AppState, Query(parameters): Query<Parameters>) -> Answer {
     let wanted = EventsParameters::read(&parameters)?;
     let changes = host_changes(&shared, &wanted).await?;
-    let view = move |seen: Seen<'_>| Ok(events_view(&seen, &wanted, changes));
+    let view = move |seen: ViewInput<'_>| Ok(events_view(&seen, &wanted, changes));
     shared.answer(format!("events {parameters:?}"), view).await
 }
 
 /// Returns what changed about hosts by itself, if a time before a moment of the past is wanted.
 pub(super) async fn host_changes(
-    shared: &Shared,
+    shared: &AppState,
     wanted: &EventsParameters,
 ) -> Result<HostChanges, ErrorResponse> {
     match (&shared.past, wanted.since) {
@@ -168,7 +166,7 @@ pub(super) async fn host_changes(
 
 /// Returns the events that are wanted.
 pub(super) fn events_view(
-    seen: &Seen<'_>,
+    seen: &ViewInput<'_>,
     EventsParameters { since, host }: &EventsParameters,
     HostChanges { events, not_recorded }: HostChanges,
 ) -> EventsView {

@@ -1,7 +1,7 @@
 //! Whether what the observer shows is fresh, and what people have to look at. These never wait for another answer.
 
 use super::parameters::{Parameters, read_none};
-use super::shared::{Shared, with_age};
+use super::shared::{AppState, with_age};
 use crate::incidents::STALE_AFTER;
 use crate::observed::{FoundIncidents, Moment, SharedFleet};
 use axum::Json;
@@ -68,7 +68,7 @@ impl HealthView {
 
 /// Answers with 200 if what is shown is fresh, else with 503.
 pub(super) async fn health(
-    shared: Shared,
+    shared: AppState,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;
@@ -124,7 +124,7 @@ impl From<OpenIncident> for IncidentView {
 
 /// The open incidents.
 pub(super) async fn incidents(
-    shared: Shared,
+    shared: AppState,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;

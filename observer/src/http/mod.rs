@@ -41,7 +41,7 @@ use past_moments::PastMoments;
 use prometheus_client::registry::Registry;
 use routes::routes;
 use settings::PublicUrl;
-use shared::Shared;
+use shared::AppState;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -106,7 +106,7 @@ fn router(
     let shown_metrics = Arc::new(metrics);
     let instance = random_token().to_string().into();
     let moments = Arc::new(PastMoments::new(recording));
-    let shared = Shared {
+    let shared = AppState {
         fleet,
         answers: AnswerCache::with_rest(REST),
         stop,
@@ -115,8 +115,9 @@ fn router(
         has_past: moments.exist(),
         past: None,
     };
-    let add =
-        |router: Router<Shared>, (path, handler): (&str, MethodRouter<Shared>)| router.route(path, handler);
+    let add = |router: Router<AppState>, (path, handler): (&str, MethodRouter<AppState>)| {
+        router.route(path, handler)
+    };
     let router = routes()
         .into_iter()
         .map(|route| (route.path, route.handler))

@@ -1,7 +1,7 @@
 //! The description of the API, and the schemas that it refers to.
 
 use super::parameters::{Parameters, read_none};
-use super::shared::Shared;
+use super::shared::AppState;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -28,7 +28,7 @@ pub(super) const SCHEMAS: [(&str, &str); 11] = [
 
 /// The description of the API.
 pub(super) async fn description(
-    State(_): State<Shared>,
+    State(_): State<AppState>,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {
     read_none(&parameters)?;
@@ -37,7 +37,7 @@ pub(super) async fn description(
 
 /// A schema that the description refers to.
 pub(super) async fn schema(
-    State(_): State<Shared>,
+    State(_): State<AppState>,
     Path(wanted): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, ErrorResponse> {

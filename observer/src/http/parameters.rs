@@ -123,7 +123,6 @@ pub(super) fn read_one<'a>(
     }
 }
 
-/// Refuses every parameter.
 pub(super) fn read_none(parameters: &Parameters) -> Result<(), ErrorResponse> {
     match parameters.first() {
         Some((name, _)) => Err(unknown(name, &[])),

@@ -3,7 +3,7 @@
 
 use super::pages;
 use super::past_moments::{AskedPast, PastMoments};
-use super::shared::Shared;
+use super::shared::AppState;
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::middleware::Next;
@@ -16,7 +16,7 @@ const AT: &str = "at";
 
 /// Has a view show the past, if its query names a moment.
 pub(super) async fn show_past(
-    State((moments, shared)): State<(Arc<PastMoments>, Shared)>,
+    State((moments, shared)): State<(Arc<PastMoments>, AppState)>,
     mut request: Request,
     next: Next,
 ) -> Response {

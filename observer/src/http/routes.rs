@@ -1,14 +1,13 @@
 //! Every route: what answers, and what the description of the API says of it.
 
 use super::access::SESSION_PATH;
-use super::shared::Shared;
+use super::shared::AppState;
 use super::{fleet, health, metrics, openapi, session, stream};
 use axum::routing::{MethodRouter, get, post};
 
-/// A route.
 pub(super) struct Route {
     pub(super) path: &'static str,
-    pub(super) handler: MethodRouter<Shared>,
+    pub(super) handler: MethodRouter<AppState>,
     /// What identifies it in the description.
     pub(super) id: &'static str,
     /// What it answers, in a sentence.
@@ -28,7 +27,6 @@ pub(super) struct Parameter {
 pub(super) enum Kind {
     /// A part of the path, with an example.
     OfPath(&'static str),
-    /// One text.
     Text,
     /// Any number of texts.
     Texts,

@@ -22,14 +22,13 @@ use tokio::sync::watch;
 
 /// The data that the handlers show.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct AppState {
     pub(super) fleet: Arc<SharedFleet>,
     pub(super) answers: AnswerCache<Moment>,
     /// True when the server ends.
     pub(super) stop: watch::Receiver<bool>,
     /// Tells this process from one before and from other observers.
     pub(super) instance: Arc<str>,
-    /// All metrics.
     pub(super) shown_metrics: Arc<Registry>,
     /// True if moments of the past can be shown.
     pub(super) has_past: bool,
@@ -37,24 +36,24 @@ pub(super) struct Shared {
     pub(super) past: Option<AskedPast>,
 }
 
-impl FromRequestParts<Shared> for Shared {
+impl FromRequestParts<AppState> for AppState {
     type Rejection = Infallible;
 
     /// Returns the present, or the moment of the past that the request is about.
-    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Infallible> {
         Ok(parts.extensions.get::<AskedPast>().map_or_else(|| state.clone(), |wanted| state.at(wanted)))
     }
 }
 
 /// What a view is made of.
-pub(super) struct Seen<'a> {
+pub(super) struct ViewInput<'a> {
     observed: &'a Observed,
     pub(super) now: EpochSeconds,
     /// True if moments of the past can be shown.
     pub(super) has_past: bool,
 }
 
-impl Seen<'_> {
+impl ViewInput<'_> {
     /// Returns everything in the store.
     pub(super) fn found(&self) -> &KeySnapshot {
         self.observed.found()
@@ -65,12 +64,10 @@ impl Seen<'_> {
         self.found().revision
     }
 
-    /// Returns the fleet.
     pub(super) fn fleet(&self) -> &Fleet {
         &self.observed.fleet
     }
 
-    /// Returns the services.
     pub(super) fn catalog(&self) -> &View {
         self.observed.catalog()
     }
@@ -80,7 +77,7 @@ impl Seen<'_> {
 const IS_VIEW: u8 = b'v';
 const IS_NOTHING: u8 = b'n';
 
-impl Shared {
+impl AppState {
     /// Returns the same data at a moment of the past.
     fn at(&self, wanted: &AskedPast) -> Self {
         Self { fleet: wanted.past.fleet.clone(), past: Some(wanted.clone()), ..self.clone() }
@@ -93,10 +90,10 @@ impl Shared {
     pub(super) async fn answer<V: Serialize>(
         &self,
         question: String,
-        view: impl FnOnce(Seen<'_>) -> Result<V, String> + Send + 'static,
+        view: impl FnOnce(ViewInput<'_>) -> Result<V, String> + Send + 'static,
     ) -> Result<Response, ErrorResponse> {
         let past = self.past.clone();
-        let json = move |seen: Seen<'_>| {
+        let json = move |seen: ViewInput<'_>| {
             let answer = view(seen)?;
             let json = match &past {
                 Some(wanted) => serde_json::to_vec(&AboutPast { past: &wanted.past.view, answer: &answer }),
@@ -116,7 +113,7 @@ impl Shared {
     pub(super) async fn rendered(
         &self,
         question: String,
-        render: impl FnOnce(Seen<'_>) -> Result<Vec<u8>, String> + Send + 'static,
+        render: impl FnOnce(ViewInput<'_>) -> Result<Vec<u8>, String> + Send + 'static,
     ) -> Result<(Bytes, Moment), ErrorResponse> {
         let moment = self.fleet.moment();
         if moment.revision == 0 {
@@ -128,7 +125,7 @@ impl Shared {
         let render = move || {
             let observed = fleet.read();
             let view = match &*observed {
-                Some(observed) => render(Seen { observed, now: present.unwrap_or_else(now), has_past }),
+                Some(observed) => render(ViewInput { observed, now: present.unwrap_or_else(now), has_past }),
                 None => Err("the store has not been read yet".into()),
             };
             let (mut bytes, body) = match view {

@@ -4,7 +4,7 @@
 use super::access::Granted;
 use super::health::{HealthView, health_of};
 use super::parameters::{Parameters, read_none, refused_for_now};
-use super::shared::Shared;
+use super::shared::AppState;
 use crate::observed::Moment;
 use axum::Extension;
 use axum::extract::Query;
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Answers with a stream that ends when the client may not look any more.
 pub(super) async fn stream(
-    shared: Shared,
+    shared: AppState,
     Extension(connection): Extension<Arc<Connection>>,
     Extension(granted): Extension<Granted>,
     Query(parameters): Query<Parameters>,
@@ -57,7 +57,7 @@ pub(super) async fn stream(
 
 /// A client that follows the stream.
 struct Follower {
-    shared: Shared,
+    shared: AppState,
     moments: watch::Receiver<Moment>,
     connection: Arc<Connection>,
     granted: Granted,

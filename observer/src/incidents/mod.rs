@@ -1,10 +1,10 @@
 //! Finds incidents at intervals, and keeps which are open and which messages wait in a file.
 
-mod kept;
 mod message;
+mod store;
 
-pub(crate) use kept::{KeptIncidents, OpenAndWaiting, Receiver};
 pub(crate) use message::Message;
+pub(crate) use store::{IncidentStore, OpenAndWaiting, Receiver};
 
 use crate::clock::now;
 use crate::observed::{FoundIncidents, Moment, SharedFleet};
@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(30);
 
 /// Looks at the fleet until the process ends.
-pub(crate) async fn find(fleet: Arc<SharedFleet>, kept: Arc<KeptIncidents>, times: IncidentTimes) {
+pub(crate) async fn find(fleet: Arc<SharedFleet>, kept: Arc<IncidentStore>, times: IncidentTimes) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut moments, began) = (fleet.follow_moments(), Instant::now());

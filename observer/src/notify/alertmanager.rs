@@ -28,7 +28,6 @@ const RESOLVED_SECONDS: i64 = 15 * 60;
 /// Number of hosts that an alert names.
 const HOSTS_MAX: usize = 20;
 
-/// An Alertmanager.
 pub(super) struct Alertmanager {
     url: String,
     /// The user, and the file of the password.

@@ -2,7 +2,7 @@
 
 use super::http_client::SendError;
 use super::metrics::NotifyMetrics;
-use crate::incidents::{KeptIncidents, Message, Receiver};
+use crate::incidents::{IncidentStore, Message, Receiver};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ const REFUSALS_MAX: u32 = 20;
 /// What the delivery to one receiver needs.
 pub(super) struct Delivery {
     pub(super) receiver: Receiver,
-    pub(super) kept: Arc<KeptIncidents>,
+    pub(super) kept: Arc<IncidentStore>,
     metrics: NotifyMetrics,
     /// Attempts that failed since the last that did not.
     failures: u32,
 }
 
 impl Delivery {
-    pub(super) fn new(receiver: Receiver, kept: &Arc<KeptIncidents>, metrics: &NotifyMetrics) -> Self {
+    pub(super) fn new(receiver: Receiver, kept: &Arc<IncidentStore>, metrics: &NotifyMetrics) -> Self {
         Self { receiver, kept: kept.clone(), metrics: metrics.clone(), failures: 0 }
     }
 
@@ -113,7 +113,7 @@ mod tests {
     async fn check(result: Result<(), SendError>, (sent, waiting): (u32, usize)) {
         let directory = tempfile::tempdir().unwrap();
         let receiver = Receiver { name: "a".into(), min_severity: Severity::Info };
-        let kept = KeptIncidents::open_file(directory.path(), vec![receiver.clone()]).unwrap();
+        let kept = IncidentStore::open_file(directory.path(), vec![receiver.clone()]).unwrap();
         let kind = IncidentKind::Failed;
         let incident = Incident {
             incident_id: IncidentId::new("l", None, kind, "x"),

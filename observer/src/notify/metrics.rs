@@ -16,7 +16,6 @@ struct Labels {
 pub(crate) struct NotifyMetrics(Family<Labels, Counter>);
 
 impl NotifyMetrics {
-    /// Shows the counts.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let help = "Attempts to send messages about incidents, by receiver and result: `sent`, `failed` or `dropped`";
         registry.register("observer_notifications", help, self.0.clone());

@@ -10,7 +10,7 @@ mod webhook;
 
 pub(crate) use metrics::NotifyMetrics;
 
-use crate::incidents::{KeptIncidents, Message, Receiver};
+use crate::incidents::{IncidentStore, Message, Receiver};
 use crate::observed::SharedFleet;
 use alertmanager::Alertmanager;
 use anyhow::Result;
@@ -80,7 +80,7 @@ impl Notifier {
         self,
         tasks: &mut JoinSet<()>,
         fleet: Arc<SharedFleet>,
-        kept: &Arc<KeptIncidents>,
+        kept: &Arc<IncidentStore>,
         metrics: &NotifyMetrics,
     ) {
         for (receiver, alertmanager) in self.alertmanagers {

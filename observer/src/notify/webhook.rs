@@ -17,7 +17,6 @@ const KEY_PREFIX: &str = "whsec_";
 /// Length of a key, in bytes.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A webhook.
 #[derive(Clone)]
 pub(super) struct Webhook {
     url: String,

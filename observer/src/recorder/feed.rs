@@ -25,7 +25,7 @@ const WAITING_MAX_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) enum Observation {
     /// Everything, because it is not known how the store came there.
-    Whole(Whole),
+    FullSnapshot(FullSnapshot),
     /// The changes of the next revision, and their length in bytes.
     Revision { revision: i64, between: Between, changes: Vec<Change>, bytes: usize },
     /// The store was at this revision at this time, in milliseconds since 1970, and nothing has changed since the last one.
@@ -36,7 +36,7 @@ pub(super) enum Observation {
 
 /// Everything in the store.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct FullSnapshot {
     pub(super) snapshot: KeySnapshot,
     /// The lineage and the epoch; `None` if the store has no identity.
     pub(super) identity: Option<(Token, u64)>,
@@ -193,14 +193,14 @@ impl RecorderFeed {
         }
         let between = self.times.between(snapshot.revision, by);
         if whole_because.is_some() || is_other_branch {
-            let whole = Whole {
+            let whole = FullSnapshot {
                 snapshot: snapshot.clone(),
                 identity: identity.cloned(),
                 between,
                 is_restored: std::mem::take(&mut self.is_restored),
                 gap: whole_because.filter(|why| !why.is_empty()),
             };
-            self.add(Observation::Whole(whole));
+            self.add(Observation::FullSnapshot(whole));
         } else if is_next {
             self.add(Observation::Next(snapshot.clone(), between));
         }
@@ -232,7 +232,7 @@ impl RecorderFeed {
         match self.sender.try_send(observation) {
             Ok(()) => {}
             Err(TrySendError::Full(lost)) => {
-                self.is_restored |= matches!(&lost, Observation::Whole(whole) if whole.is_restored);
+                self.is_restored |= matches!(&lost, Observation::FullSnapshot(whole) if whole.is_restored);
                 self.wants.note_taken(bytes_of(&lost));
                 self.wait_for_recorder();
             }
@@ -242,7 +242,7 @@ impl RecorderFeed {
 
     /// Tells nothing more until the recorder has taken everything that waits for it.
     fn wait_for_recorder(&mut self) {
-        let restored = |(_, waiting): &(Instant, Observation)| matches!(waiting, Observation::Whole(whole) if whole.is_restored);
+        let restored = |(_, waiting): &(Instant, Observation)| matches!(waiting, Observation::FullSnapshot(whole) if whole.is_restored);
         self.is_restored |= self.unconfirmed.iter().any(restored);
         self.forget_unconfirmed();
         self.note_lost("the recorder was too slow");
@@ -255,7 +255,7 @@ impl RecorderFeed {
 pub(super) fn bytes_of(observation: &Observation) -> usize {
     match observation {
         Observation::Revision { bytes, .. } => *bytes,
-        Observation::Whole(_) | Observation::Still(..) | Observation::Next(..) => 0,
+        Observation::FullSnapshot(_) | Observation::Still(..) | Observation::Next(..) => 0,
     }
 }
 

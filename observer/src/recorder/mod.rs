@@ -10,8 +10,8 @@ mod upload;
 
 use crate::metrics::RecorderMetrics;
 use archive::recording::{Between, Branch, Header, SEGMENT_MAX_BYTES, SegmentName, SegmentWriter};
-use feed::{Observation, Wants, Whole, bytes_of};
-use place::{FoundBranch, Place};
+use feed::{FullSnapshot, Observation, Wants, bytes_of};
+use place::{FoundBranch, RecordingDirectory};
 use schema::snapshot::KeySnapshot;
 use settings::RecorderSettings;
 use std::fs::File;
@@ -81,7 +81,7 @@ struct Recorder {
     settings: RecorderSettings,
     state_directory: PathBuf,
     /// The directory, once it could be opened.
-    place: Option<Place>,
+    place: Option<RecordingDirectory>,
     metrics: RecorderMetrics,
     wants: Arc<Wants>,
     open: Option<OpenSegment>,
@@ -141,7 +141,7 @@ impl Recorder {
 
     fn take(&mut self, observation: Observation) -> io::Result<()> {
         match (observation, &mut self.open) {
-            (Observation::Whole(whole), _) => self.begin(whole)?,
+            (Observation::FullSnapshot(whole), _) => self.begin(whole)?,
             (Observation::Revision { revision, between, changes, .. }, Some(open)) => {
                 let is_afterwards = between.after.is_none_or(|after| between.by - after > CONTACT_MAX_MILLIS);
                 open.writer.change(revision, between, is_afterwards, &changes)?;
@@ -165,9 +165,9 @@ impl Recorder {
     }
 
     /// Begins a segment of which is not known how the store came there.
-    fn begin(&mut self, whole: Whole) -> io::Result<()> {
+    fn begin(&mut self, whole: FullSnapshot) -> io::Result<()> {
         self.close()?;
-        let Whole { snapshot, identity, between, is_restored, gap } = whole;
+        let FullSnapshot { snapshot, identity, between, is_restored, gap } = whole;
         let place = self.place()?;
         place.close_left();
         let latest = place.latest();
@@ -190,9 +190,9 @@ impl Recorder {
     }
 
     /// Returns the directory, which is opened first if it was not yet.
-    fn place(&mut self) -> io::Result<&Place> {
+    fn place(&mut self) -> io::Result<&RecordingDirectory> {
         if self.place.is_none() {
-            let opened = Place::open(&self.settings, &self.state_directory);
+            let opened = RecordingDirectory::open(&self.settings, &self.state_directory);
             let place = opened.map_err(|error| io::Error::other(format!("{error:#}")))?;
             if let Some(settings) = &self.settings.upload {
                 let (sender, stop) = channel();

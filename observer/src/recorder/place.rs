@@ -32,7 +32,7 @@ struct Identity {
 }
 
 /// The directory of the recording, and who records.
-pub(super) struct Place {
+pub(super) struct RecordingDirectory {
     directory: Directory,
     bounds: Bounds,
     /// The URL of the object store; `None` if segments are not uploaded.
@@ -53,7 +53,7 @@ pub(super) struct FoundBranch {
     pub(super) has_earlier: bool,
 }
 
-impl Place {
+impl RecordingDirectory {
     /// Opens the directory, which is created if it is not there.
     pub(super) fn open(settings: &RecorderSettings, state_directory: &Path) -> Result<Self> {
         let RecorderSettings { directory, keep, max_bytes, upload } = settings;
@@ -254,7 +254,12 @@ mod tests {
         KeySnapshot { revision, raft_term: 1, entries }
     }
 
-    fn record(place: &Place, branch: &Branch, begun: i64, snapshot: &KeySnapshot) -> SegmentName {
+    fn record(
+        place: &RecordingDirectory,
+        branch: &Branch,
+        begun: i64,
+        snapshot: &KeySnapshot,
+    ) -> SegmentName {
         let (recorder, revision) = (place.recorder.clone(), snapshot.revision);
         let name = SegmentName { branch: branch.clone(), recorder: recorder.clone(), revision, begun };
         let header = Header {
@@ -277,7 +282,7 @@ mod tests {
         name
     }
 
-    fn open(directory: &Path, recorder: &str) -> Place {
+    fn open(directory: &Path, recorder: &str) -> RecordingDirectory {
         let state = directory.join(recorder);
         fs::create_dir_all(&state).unwrap();
         let settings = RecorderSettings {
@@ -286,7 +291,7 @@ mod tests {
             max_bytes: 1024 * 1024,
             upload: None,
         };
-        Place::open(&settings, &state).unwrap()
+        RecordingDirectory::open(&settings, &state).unwrap()
     }
 
     #[test]
@@ -295,7 +300,11 @@ mod tests {
         let place = open(directory.path(), "one");
         assert_eq!(place.recorder, open(directory.path(), "one").recorder, "it keeps its name");
         let identity = || Some((token("lineage"), 1));
-        let check = |place: &Place, snapshot: &KeySnapshot, restored: bool, branch: &str, continues: bool| {
+        let check = |place: &RecordingDirectory,
+                     snapshot: &KeySnapshot,
+                     restored: bool,
+                     branch: &str,
+                     continues: bool| {
             let found = place.branch_of(identity(), snapshot, restored, 77).unwrap();
             assert_eq!((found.branch.branch.as_str(), found.continues), (branch, continues));
             found.branch

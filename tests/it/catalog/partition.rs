@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use tests::etcd::Etcd;
 use tests::host::Host;
-use tests::network::{Network, Place};
+use tests::network::{HostNetwork, Network};
 use tests::store::Store;
 use tests::{process, wait};
 
@@ -16,7 +16,7 @@ const WEBS: u8 = 4;
 struct Fleet {
     network: Network,
     store: Store,
-    places: Vec<Place>,
+    places: Vec<HostNetwork>,
     /// The hosts with the service `web`; the last host is a balancer.
     hosts: Vec<Host>,
     _etcd: Etcd,
@@ -26,7 +26,7 @@ impl Fleet {
     fn new() -> Self {
         let (network, etcd) = (Network::new(), Etcd::single_real());
         let endpoints = [network.endpoint(&etcd.endpoint(0))];
-        let places: Vec<Place> = (1..=WEBS + 1).map(|number| network.place(number)).collect();
+        let places: Vec<HostNetwork> = (1..=WEBS + 1).map(|number| network.place(number)).collect();
         let lease = format!("work_lease = \"{}s\"", WORK_LEASE.as_secs());
         let hosts = places.iter().zip(1..).map(|(place, number)| {
             let is_balancer = number > WEBS;

@@ -31,20 +31,17 @@ pub struct About {
     pub host: HostName,
     /// The version that it was updated to.
     pub version: Version,
-    /// The rollout.
     pub rollout: InstructionOrder,
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// When the attempt failed, by the clock of the host.
     pub failed_at: EpochSeconds,
-    /// Why it failed.
     pub cause: Cause,
 }
 
 /// What is in a bundle: `contents.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Contents {
-    /// The parts.
     pub parts: Vec<Part>,
     /// What is not in it.
     pub left_out: Vec<LeftOut>,

@@ -11,7 +11,6 @@ pub struct Digested<W> {
 }
 
 impl<W: Write> Digested<W> {
-    /// Wraps a writer.
     pub fn new(to: W) -> Self {
         Self { to, digest: Context::new(&SHA256), bytes: 0 }
     }

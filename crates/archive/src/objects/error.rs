@@ -62,7 +62,6 @@ impl ObjectError {
         &self.url
     }
 
-    /// Returns the reason.
     pub fn problem(&self) -> &ObjectProblem {
         &self.problem
     }
@@ -104,7 +103,6 @@ pub enum ObjectProblem {
     /// The server answered otherwise than with what was wanted.
     #[error("the server answered {status}{}", code.as_deref().map(|code| format!(" {code}")).unwrap_or_default())]
     Answer {
-        /// The HTTP status.
         status: u16,
         /// The code in the body, if there is one. The answer to a HEAD request has no body.
         code: Option<String>,

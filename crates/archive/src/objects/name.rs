@@ -18,7 +18,6 @@ pub struct ObjectName(String);
 /// An object of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
-    /// Its name.
     pub name: ObjectName,
     /// Its length in bytes.
     pub bytes: u64,

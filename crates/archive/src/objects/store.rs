@@ -6,7 +6,7 @@ use super::directory::Directory;
 use super::error::{ObjectError, ObjectProblem, Operation};
 use super::name::{ListedObject, ObjectName};
 use super::s3::Bucket;
-use super::url::{ObjectsUrl, Place};
+use super::url::{ObjectLocation, ObjectsUrl};
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
@@ -25,7 +25,7 @@ enum Backend {
 impl ObjectStore {
     /// Checks these settings without the file with the certificates.
     pub(super) fn check(config: &ObjectStoreConfig) -> Result<(), ObjectError> {
-        let Place::Bucket { bucket, .. } = config.url.place() else { return Ok(()) };
+        let ObjectLocation::Bucket { bucket, .. } = config.url.place() else { return Ok(()) };
         let of_url = |problem| ObjectError::new(Operation::Open, config.url.to_string(), problem);
         Bucket::check(bucket, config).map(drop).map_err(of_url)
     }
@@ -37,8 +37,10 @@ impl ObjectStore {
     pub fn open(config: ObjectStoreConfig) -> Result<Self, ObjectError> {
         let url = config.url.clone();
         let backend = match url.place() {
-            Place::Directory(directory) => Backend::Directory(Directory::new(Place::path(directory))),
-            Place::Bucket { bucket, prefix } => {
+            ObjectLocation::Directory(directory) => {
+                Backend::Directory(Directory::new(ObjectLocation::path(directory)))
+            }
+            ObjectLocation::Bucket { bucket, prefix } => {
                 let opened = Bucket::open(bucket, prefix, &config);
                 let of_url = |problem| ObjectError::new(Operation::Open, url.to_string(), problem);
                 Backend::Bucket(Box::new(opened.map_err(of_url)?))

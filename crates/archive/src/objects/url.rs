@@ -15,11 +15,11 @@ const DIRECTORY_MAX_BYTES: usize = 3000;
 /// accepted and not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct ObjectsUrl(Place);
+pub struct ObjectsUrl(ObjectLocation);
 
 /// Where the objects are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(super) enum ObjectLocation {
     /// A bucket of S3, and the first parts of all keys.
     Bucket {
         /// Name of the bucket.
@@ -84,12 +84,12 @@ impl ObjectsUrl {
         url.strip_prefix(&self.to_string())?.strip_prefix('/')?.parse().ok()
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &ObjectLocation {
         &self.0
     }
 }
 
-impl Place {
+impl ObjectLocation {
     /// Returns the path of a directory.
     pub(super) fn path(directory: &str) -> PathBuf {
         PathBuf::from(format!("/{directory}"))
@@ -112,12 +112,12 @@ impl FromStr for ObjectsUrl {
             } else {
                 checked(prefix, PREFIX_MAX_BYTES).map_err(UrlError::Prefix)?
             };
-            return Ok(Self(Place::Bucket { bucket: bucket.to_owned(), prefix }));
+            return Ok(Self(ObjectLocation::Bucket { bucket: bucket.to_owned(), prefix }));
         }
         let rest = text.strip_prefix("file://").ok_or(UrlError::Scheme)?;
         let directory = rest.strip_prefix('/').ok_or(UrlError::NotAbsolute)?;
         checked(directory, DIRECTORY_MAX_BYTES)
-            .map(|path| Self(Place::Directory(path)))
+            .map(|path| Self(ObjectLocation::Directory(path)))
             .map_err(UrlError::Directory)
     }
 }
@@ -139,9 +139,9 @@ impl From<ObjectsUrl> for String {
 impl fmt::Display for ObjectsUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Bucket { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
-            Place::Bucket { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
-            Place::Directory(directory) => write!(f, "file:///{directory}"),
+            ObjectLocation::Bucket { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
+            ObjectLocation::Bucket { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            ObjectLocation::Directory(directory) => write!(f, "file:///{directory}"),
         }
     }
 }

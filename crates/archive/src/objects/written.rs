@@ -30,7 +30,6 @@ pub enum ConfigError {
     /// The file with the access key.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The URL.
     #[error(transparent)]
     Url(#[from] UrlError),
     /// Another one, or several together.

@@ -10,7 +10,6 @@ use super::segment::Segment;
 /// What was found about a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The segment.
     pub segment: SegmentName,
     /// What kind of thing it is.
     pub kind: DiagnosticKind,

@@ -12,7 +12,6 @@ pub const ERASED: &str = "(erased)";
 /// The value of a key, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedValue {
-    /// The value.
     Plain(Vec<u8>),
     /// The value is hidden.
     Hidden(Hidden),
@@ -21,7 +20,6 @@ pub enum RecordedValue {
 /// A key that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEntry {
-    /// Its value.
     pub value: RecordedValue,
     /// Revision of its creation.
     pub create_revision: i64,

@@ -17,7 +17,6 @@ pub enum SegmentError {
         "it has format {format}, written by version {program}; this program reads formats up to {FORMAT}"
     )]
     Newer {
-        /// Its format.
         format: u32,
         /// The version of the program that wrote it.
         program: String,
@@ -27,7 +26,6 @@ pub enum SegmentError {
     Damaged {
         /// Position of the damaged part, in bytes.
         at: usize,
-        /// What is wrong.
         why: String,
     },
     /// It ends before its first keys are complete.
@@ -59,9 +57,7 @@ pub enum PlaceError {
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct UnusableSegment {
-    /// Its name.
     pub name: SegmentName,
-    /// The reason.
     pub why: Box<UnusableReason>,
 }
 
@@ -102,7 +98,6 @@ pub enum RecordingError {
         key: String,
         /// The revision.
         revision: i64,
-        /// The two.
         between: Box<(SegmentName, SegmentName)>,
     },
 }

@@ -74,7 +74,6 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Returns the lines.
     pub(super) fn lines(&self) -> Result<Vec<u8>, SegmentError> {
         let damaged =
             |error| SegmentError::Damaged { at: self.at, why: format!("it cannot be decompressed: {error}") };

@@ -28,7 +28,6 @@ pub struct KeyChanges {
     pub revision: i64,
     /// When the store had come to it.
     pub at: EpochSeconds,
-    /// The changes.
     pub changes: Vec<KeyChange>,
 }
 

@@ -30,7 +30,6 @@ pub struct Header {
     pub epoch: u64,
     /// Branch of the epoch: what was written after one restoration of the store, and before the next.
     pub branch: Token,
-    /// The recorder.
     pub recorder: Token,
     /// Revision of the keys at the beginning.
     pub revision: i64,
@@ -57,7 +56,6 @@ pub struct Header {
 pub struct Erased {
     /// When, in milliseconds since 1970.
     pub at: i64,
-    /// What, for people.
     pub what: String,
 }
 

@@ -6,7 +6,6 @@ use std::fmt;
 /// A revision of a history. Revisions of different histories cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
-    /// The history.
     pub branch: Branch,
     /// The revision.
     pub revision: i64,

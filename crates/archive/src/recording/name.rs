@@ -32,7 +32,6 @@ impl fmt::Display for Branch {
 pub struct SegmentName {
     /// History of the store.
     pub branch: Branch,
-    /// The recorder.
     pub recorder: Token,
     /// Revision of the keys at its beginning.
     pub revision: i64,
@@ -43,7 +42,6 @@ pub struct SegmentName {
 /// A segment of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedSegment {
-    /// Its name.
     pub name: SegmentName,
     /// Its length in bytes.
     pub bytes: u64,

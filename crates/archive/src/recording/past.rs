@@ -30,13 +30,11 @@ pub struct Recording {
 /// The store at a moment of the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
-    /// The moment.
     pub moment: Moment,
     /// When the store came to this revision.
     pub between: Between,
     /// The next revision, if the store may have come to it before the time that was asked for.
     pub uncertain: Option<(i64, Between)>,
-    /// All keys.
     pub keys: BTreeMap<String, RecordedEntry>,
     /// Version of the program that recorded the first of the segments.
     pub recorded_with: String,

@@ -19,7 +19,6 @@ const BATCH: usize = 8;
 /// A segment of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Its first line.
     pub header: Header,
     /// The keys at its beginning.
     pub keys: BTreeMap<String, RecordedEntry>,

@@ -16,7 +16,6 @@ type Entries = BTreeMap<String, Entry>;
 /// A key that changes, with its new value; `None` deletes it.
 type Write = (String, Option<Vec<u8>>);
 
-/// Segments in memory.
 #[derive(Debug, Default)]
 struct Segments(BTreeMap<SegmentName, Vec<u8>>);
 

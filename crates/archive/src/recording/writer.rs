@@ -205,7 +205,6 @@ impl<W: Write> SegmentWriter<W> {
         self.out.flush()
     }
 
-    /// Returns the file.
     pub fn file(&self) -> &W {
         &self.out
     }

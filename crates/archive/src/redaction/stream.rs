@@ -19,7 +19,6 @@ const READ: u64 = 64 * 1024;
 /// Where a text can be divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Border {
-    /// Here.
     At(usize),
     /// Nowhere: a secret goes on after the text.
     After(SecretEnd),

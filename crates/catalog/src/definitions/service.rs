@@ -55,7 +55,6 @@ pub struct ServiceDefinition {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ServiceAddress {
-    /// An IP address.
     Ip(IpAddr),
     /// A name, which the host resolves to IP addresses.
     Name(HostName),

@@ -117,7 +117,6 @@ struct MirrorTask {
 /// What the mirror does next. The numbers are, for each watched key, the revision from which its
 /// watch continues.
 enum State {
-    /// Reads all keys.
     List,
     /// Watches from the revision after a list.
     Watch(Vec<i64>),

@@ -27,7 +27,6 @@ pub struct FeedOptions {
     pub backoff: (Duration, Duration),
     /// Longest time for one list.
     pub list_timeout: Duration,
-    /// Where it begins.
     pub begin: FeedBegin,
     /// Whether each revision comes in an event of its own, and progress without changes too. A consumer that puts
     /// several feeds together needs that.

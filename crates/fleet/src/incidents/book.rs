@@ -35,7 +35,6 @@ impl Default for IncidentTimes {
     }
 }
 
-/// What is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
@@ -48,7 +47,6 @@ pub enum NoticeKind {
 }
 
 impl NoticeKind {
-    /// Returns the word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Opened => "opened",
@@ -61,25 +59,21 @@ impl NoticeKind {
 /// Something to be said about an incident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// What.
     pub notice: NoticeKind,
     /// When.
     pub at: EpochSeconds,
     /// Since when its condition holds, or held.
     pub since: EpochSeconds,
-    /// The incident.
     #[serde(flatten)]
     pub incident: Incident,
 }
 
-/// An open incident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenIncident {
     /// Since when its condition holds.
     pub since: EpochSeconds,
     /// True if it opens and closes again and again.
     pub flapping: bool,
-    /// The incident.
     #[serde(flatten)]
     pub incident: Incident,
 }

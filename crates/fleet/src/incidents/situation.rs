@@ -25,7 +25,6 @@ pub struct Situation {
     pub host_count: usize,
     /// The lost hosts. When they were lost decides how bad that is.
     pub lost: BTreeSet<HostName>,
-    /// Everything else.
     pub incidents: Vec<Incident>,
 }
 

@@ -3,7 +3,7 @@
 use super::claim::{ClaimView, HeldClaimView};
 use crate::verdict::FleetVerdict;
 use planning::calendar::as_rfc3339;
-use planning::rollout::{Need, RolloutView};
+use planning::rollout::{ClaimNeed, RolloutView};
 use schema::instruction::Instruction;
 use schema::keys;
 use schema::limit::Limit;
@@ -117,7 +117,7 @@ impl HostRollout {
         let now = Now { boot: BootMillis(0), wall: now };
         let view = RolloutView::new(host, instruction, found, now);
         // The report does not say whether the host needs claims; one that waits does.
-        match view.permit(held, Need::Claims, now) {
+        match view.permit(held, ClaimNeed::Take, now) {
             Err(reason) => (Self::held_back(&reason, held), FullLimit::of(&reason)),
             Ok(_) => (Self::of_claims(held), None),
         }

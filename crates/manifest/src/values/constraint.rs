@@ -40,7 +40,6 @@ pub enum Operator {
 pub struct Constraint {
     /// The property of the host.
     pub subject: Subject,
-    /// The relation.
     pub operator: Operator,
     /// The value to compare with, byte for byte.
     pub value: String,

@@ -4,7 +4,6 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {right}")]
 pub struct ValueError {
-    /// What is wrong.
     pub what: String,
     /// What would be right.
     pub right: String,

@@ -26,7 +26,6 @@ impl Replicas {
         number.ok_or_else(|| Self::error(&quoted(text)))
     }
 
-    /// Returns the number.
     pub fn get(self) -> u32 {
         self.0
     }

@@ -3,7 +3,7 @@
 //! was refused reads them, and follows them until it may start.
 
 use crate::host::state::HostState;
-use crate::rollout::{Looker, Need, Permit, RolloutView, possible_reads};
+use crate::rollout::{ClaimNeed, DriverSeen, Permit, RolloutView, possible_reads};
 use schema::instruction::Instruction;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
@@ -31,24 +31,24 @@ impl Brakes<'_> {
         self,
         instruction: &Instruction,
         held: Option<&FoundClaims>,
-        need: Need,
+        need: ClaimNeed,
         now: Now,
     ) -> Result<Permit, WhyNot> {
         match self {
             Self::Unasked => {
                 let order = instruction.order;
                 let (record_revision, policy_revision) = (0, 0);
-                let (limits, heeds_halt, counted_at) = (Vec::new(), false, None);
+                let (limits, checks_halt, failures_read_at) = (Vec::new(), false, None);
                 let guard = RolloutGuard {
                     order,
                     record_revision,
                     policy_revision,
                     limits,
-                    heeds_halt,
-                    counted_at,
+                    checks_halt,
+                    failures_read_at,
                     stage: None,
                 };
-                let (need, counts_failure) = (Need::Nothing, false);
+                let (need, counts_failure) = (ClaimNeed::Nothing, false);
                 Ok(Permit { need, guard, claims: None, times: None, counts_failure })
             }
             Self::Refused(obstacle, _) => Err(obstacle.clone()),
@@ -80,16 +80,15 @@ pub struct BrakesMemory {
     refused: Option<RefusedStart>,
     view: Option<RolloutView>,
     /// The rollout that was read last, and who looked for its end then.
-    looker: Option<(InstructionOrder, Looker)>,
+    driver_seen: Option<(InstructionOrder, DriverSeen)>,
 }
 
 /// A rollout whose end the host looks for. Whoever looks for the end also opens the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndSearch {
-    /// The rollout.
+pub struct RolloutDriver {
     pub order: InstructionOrder,
     /// Whether another host looks, as far as this one saw.
-    pub looker: Looker,
+    pub driver_seen: DriverSeen,
 }
 
 /// A start that was refused.
@@ -130,7 +129,7 @@ impl BrakesMemory {
     pub fn follow(&mut self, state: &HostState) {
         let order = order_to_start(state);
         if self.refused.as_ref().is_some_and(|refused| order.is_none() || refused.order != order) {
-            *self = Self { looker: self.looker, ..Self::default() };
+            *self = Self { driver_seen: self.driver_seen, ..Self::default() };
         }
     }
 
@@ -141,7 +140,7 @@ impl BrakesMemory {
         if view.revision < newest {
             return false;
         }
-        self.looker = Some((view.order, view.looker()));
+        self.driver_seen = Some((view.order, view.driver_seen()));
         self.view = Some(view.after(self.view.as_ref()));
         true
     }
@@ -157,18 +156,18 @@ impl BrakesMemory {
     }
 
     /// Returns how the host looks after the rollout of this instruction; `None` if it does not.
-    pub fn looks_for_end(&self, state: &HostState, instruction: &Instruction) -> Option<EndSearch> {
+    pub fn drives_rollout(&self, state: &HostState, instruction: &Instruction) -> Option<RolloutDriver> {
         let view = self.view.as_ref().filter(|view| view.order == instruction.order);
         let waits = view.is_some_and(RolloutView::has_stages);
-        let known = self.looker.filter(|(order, _)| *order == instruction.order);
-        let looker = match known.map(|(_, looker)| looker) {
+        let known = self.driver_seen.filter(|(order, _)| *order == instruction.order);
+        let driver_seen = match known.map(|(_, driver_seen)| driver_seen) {
             // It may be long ago.
-            Some(Looker::Missing) if !waits => Looker::Unknown,
-            Some(looker) => looker,
-            None => Looker::Unknown,
+            Some(DriverSeen::Missing) if !waits => DriverSeen::Unknown,
+            Some(driver_seen) => driver_seen,
+            None => DriverSeen::Unknown,
         };
-        let search = EndSearch { order: instruction.order, looker };
-        (waits || state.looks_for_end(instruction)).then_some(search)
+        let search = RolloutDriver { order: instruction.order, driver_seen };
+        (waits || state.drives_rollout(instruction)).then_some(search)
     }
 
     /// Returns what is known.

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 enum Kept {
     All,
     /// Those of limits that go on counting a host that gave up.
-    OfFailed,
+    OnFailure,
     None,
 }
 
@@ -33,7 +33,7 @@ impl HostState {
     /// is proven, after the hold of its rollout, or when it gives up.
     fn kept_claims(&self, policy: &SiteConfig) -> Kept {
         if self.is_disturbed() && self.has_given_up(policy) {
-            Kept::OfFailed
+            Kept::OnFailure
         } else if self.is_disturbed() || self.rollout.hold.is_some() {
             Kept::All
         } else {
@@ -185,7 +185,7 @@ fn kept(
     });
     let mut claims: Vec<HeldClaim> = found.held().iter().cloned().chain(again).collect();
     if kept != Kept::None && (is_for_update || takes_again) {
-        if kept == Kept::OfFailed && purposes.is_empty() {
+        if kept == Kept::OnFailure && purposes.is_empty() {
             claims.retain(|claim| claim.keep_failed);
         }
         purposes.insert(Purpose::Update);

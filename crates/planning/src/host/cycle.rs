@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// What a host remembers of converge and validate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cycles {
-    /// The current cycle.
     pub current: Option<Cycle>,
     /// The last validation in this boot.
     pub validation: Option<Validation>,
@@ -56,7 +55,6 @@ pub struct Converged {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationResult {
-    /// The host works.
     Passed,
     /// The host does not work.
     Failed,
@@ -69,7 +67,6 @@ pub enum ValidationResult {
 pub struct Validation {
     /// The version that was validated.
     pub version: Version,
-    /// The result.
     pub result: ValidationResult,
     /// When the validation ended.
     pub at: BootMillis,

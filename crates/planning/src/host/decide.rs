@@ -15,7 +15,7 @@ use crate::host::record::Fact;
 use crate::host::site_config::{SiteConfig, Step};
 use crate::host::state::HostState;
 use crate::host::{claims, needs, publish, verdict};
-use crate::rollout::{Need, Permit};
+use crate::rollout::{ClaimNeed, Permit};
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
@@ -216,7 +216,7 @@ impl Decider<'_> {
 
     /// Returns whether the host needs claims to start. It does not if it is not available anyway: nothing
     /// was ever proven on it, or its old version is gone and a newer instruction came.
-    fn need_of_claims(&self, attempt: &Attempt) -> Need {
+    fn need_of_claims(&self, attempt: &Attempt) -> ClaimNeed {
         let provisioned = (StatusType::provisioned(), StatusState::Success);
         let was_proven = self.state.versions.installed.is_some()
             || self.observed.published.as_ref().is_none_or(|p| p.statuses.contains_key(&provisioned));
@@ -228,14 +228,14 @@ impl Decider<'_> {
         let is_of_earlier_life = self.state.listing().is_none()
             && held.is_some_and(|held| held.instance != *self.observed.instance);
         if !was_proven {
-            Need::New
+            ClaimNeed::FirstInstall
         } else if is_disturbed && is_newer {
-            Need::Nothing
+            ClaimNeed::Nothing
         } else if is_disturbed || is_of_earlier_life {
             // It does not release the claims of an earlier installation before it is proven.
-            Need::ClaimsAgain
+            ClaimNeed::Retake
         } else {
-            Need::Claims
+            ClaimNeed::Take
         }
     }
 

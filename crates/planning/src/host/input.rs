@@ -32,14 +32,12 @@ pub enum Target {
         /// The naming rule that the value breaks.
         why: String,
     },
-    /// An instruction.
     Known(Instruction),
 }
 
 /// What operators and the site want of a host.
 #[derive(Debug, Clone)]
 pub struct Desired<'a> {
-    /// The desired version.
     pub target: Target,
     /// Since when this target is known.
     pub target_since: BootMillis,
@@ -139,7 +137,6 @@ pub enum VersionFile {
 /// other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addressable {
-    /// The digest.
     pub digest: u64,
     /// Since when the digest has this value.
     pub since: BootMillis,

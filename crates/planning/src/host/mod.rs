@@ -28,7 +28,7 @@ mod verdict;
 mod write;
 
 pub use attempt::{Attempt, AttemptEnd, AttemptHistory, Deadline, Deferred, Disruption, Progress, Stage};
-pub use brakes::{Brakes, BrakesMemory, EndSearch};
+pub use brakes::{Brakes, BrakesMemory, RolloutDriver};
 pub use cycle::{Converged, Cycle, Cycles, LastConverge, Validation, ValidationResult};
 pub use decide::{Advance, advance, decide};
 pub use input::{

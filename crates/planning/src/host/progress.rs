@@ -93,7 +93,7 @@ impl HostState {
 
     /// Returns true if the host looks whether the rollout of this instruction has ended: it started in it and does
     /// not know. A host that has the version already looks in every later rollout of it.
-    pub fn looks_for_end(&self, instruction: &Instruction) -> bool {
+    pub fn drives_rollout(&self, instruction: &Instruction) -> bool {
         self.rollout.progress.is_some_and(|known| {
             let has_version = self.listing() == Some(&instruction.version);
             let is_again = known.order < instruction.order && has_version;

@@ -31,7 +31,6 @@ pub enum Fact {
     RolloutEnded(InstructionOrder),
     /// The runner of a step is about to be started.
     StepStarted(RunningStep),
-    /// A step ended.
     StepEnded(StepReport),
     /// A report was written.
     ReportWritten,

@@ -52,7 +52,6 @@ pub enum StepMeaning {
     NotYet,
     /// The step was interrupted and runs again.
     Again,
-    /// The step failed.
     Failed,
 }
 

@@ -35,7 +35,6 @@ pub struct HostState {
     pub recovery: Recovery,
     /// The part of the host in rollouts.
     pub rollout: RolloutPart,
-    /// Converge and validate.
     pub cycles: Cycles,
     /// The steps that ran, and the one that runs.
     pub steps: StepMemory,
@@ -58,7 +57,6 @@ pub struct Versions {
 /// A version that the host started and has not proven yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InProgress {
-    /// The version.
     pub version: Version,
     /// The instruction under which the start happened; `None` if a restored store has used its order again.
     pub started_by: Option<InstructionOrder>,
@@ -109,7 +107,6 @@ pub struct RolloutPart {
 /// A failure of the host in a rollout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedFailure {
-    /// The rollout.
     pub order: InstructionOrder,
     /// The failure, as the store should contain it.
     pub failed: FailedHost,
@@ -120,7 +117,6 @@ pub struct CountedFailure {
 /// A proof in a rollout whose failures count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvenIn {
-    /// The rollout.
     pub order: InstructionOrder,
     /// Until when a failed validation counts, in this boot.
     pub until: Deadline,
@@ -129,7 +125,6 @@ pub struct ProvenIn {
 /// How far a host got in a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolloutProgress {
-    /// The rollout.
     pub order: InstructionOrder,
     /// How far, as the store should contain it.
     pub progress: HostProgress,

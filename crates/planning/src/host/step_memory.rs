@@ -22,7 +22,6 @@ pub struct StepMemory {
 /// A step that is running, and since when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// The step.
     #[serde(flatten)]
     pub step: RunningStep,
     /// Since when; `None` if the agent was restarted meanwhile, so that it does not know when the step ended.

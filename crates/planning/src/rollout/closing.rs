@@ -35,7 +35,7 @@ const STAGE_SPREAD_MAX: Duration = Duration::from_secs(5);
 
 /// Whether some host looks for the end of a rollout, as far as another host saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Looker {
+pub enum DriverSeen {
     /// Not known.
     Unknown,
     /// Nobody looks, and a host that waits for its stage needs a host that does.
@@ -46,7 +46,7 @@ pub enum Looker {
     Other(u32),
 }
 
-impl Looker {
+impl DriverSeen {
     /// Returns who looks by what a host read.
     pub(super) fn read(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> Self {
         match found.get(&Key::Closing(order)).map(|mark| Closing::read(&mark.value)) {

@@ -27,16 +27,13 @@ pub fn place(host: &HostName, version: &Version) -> Place {
 /// A host with its place in the queues of the limits that count it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QueuedHost {
-    /// Its place.
     pub(super) place: Place,
-    /// Its name.
     pub(super) host: HostName,
 }
 
 /// One limit that counts a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitView {
-    /// The limit.
     pub limit: Limit,
     /// How many hosts may be unavailable.
     pub max: u32,

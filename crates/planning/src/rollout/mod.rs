@@ -34,7 +34,7 @@ mod window;
 
 pub use author::Author;
 pub use closing::{
-    ClosingTask, Looker, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
+    ClosingTask, DriverSeen, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
     opened_delay, stage_delay,
 };
 pub use end::{EndTask, WaitsFor, end_reads, end_task};
@@ -58,6 +58,6 @@ pub use results::{HostResult, results};
 pub use rules::{RecordTask, Times, governs};
 pub use stages::{open_stage, stage_name, stage_of};
 pub use summary::{RolloutSummary, StageState, StageSummary, summary};
-pub use view::{Need, Permit, RolloutView};
+pub use view::{ClaimNeed, Permit, RolloutView};
 pub use watching::WatchedQueue;
 pub use window::{NextWindow, WindowError, next_window};

@@ -22,7 +22,6 @@ pub(super) enum StageTask {
     AllOpen,
     /// Nothing now: a host is not through, or is observed.
     Wait,
-    /// This is written.
     Commit(Transaction),
     /// This is written, also while the rollout is halted: the hosts are observed again.
     EndSoak(Transaction),

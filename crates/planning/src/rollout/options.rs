@@ -75,7 +75,6 @@ pub enum RecordChangeError {
     LargeLimit {
         /// What the limit is by.
         by: LimitBy,
-        /// Its new size.
         max: u32,
     },
     /// The rollout does not have the limit.

@@ -6,7 +6,7 @@ use super::reads::{first_reads, reads_of_limits};
 use super::resolve::numbers_of_policy;
 use super::rules::{Rules, Times, record_of};
 use super::view::RolloutView;
-use crate::rollout::Need;
+use crate::rollout::ClaimNeed;
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::limit::Place;
@@ -33,15 +33,12 @@ const LAST: Place = Place(u32::MAX);
 /// A request of a program on a host.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimRequest<'a> {
-    /// The host.
     pub host: &'a HostName,
-    /// Its agent.
     pub instance: &'a Token,
     /// What the claims are for.
     pub purpose: &'a Purpose,
     /// What the transaction compares.
     pub fence: Fence,
-    /// The time.
     pub now: Now,
 }
 
@@ -129,7 +126,7 @@ impl ClaimRequest<'_> {
         if held.claims.as_ref().is_some_and(is_held) {
             return ClaimAnswer::Nothing;
         }
-        let permit = match view.permit(&held, Need::ClaimsAgain, self.now) {
+        let permit = match view.permit(&held, ClaimNeed::Retake, self.now) {
             Ok(permit) => permit,
             Err(obstacle) => return ClaimAnswer::Waits(obstacle),
         };
@@ -162,7 +159,7 @@ impl ClaimRequest<'_> {
             target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
             scopes: view.scopes.clone(),
             roster_revision: view.roster_revision,
-            rollout: Some(RolloutGuard { heeds_halt: false, ..permit.guard }),
+            rollout: Some(RolloutGuard { checks_halt: false, ..permit.guard }),
         };
         let taken = new.claims.clone();
         ClaimAnswer::Take(take_claims(self.host, self.fence, &guard, &new, found), taken)

@@ -2,7 +2,7 @@
 //! start, which claims it takes, and what it waits for.
 
 use super::author::Author;
-use super::closing::{Looker, stage_delay};
+use super::closing::{DriverSeen, stage_delay};
 use super::failures::Failures;
 use super::halt::halts;
 use super::hold::stage_hold;
@@ -32,25 +32,25 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether a host needs claims to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum ClaimNeed {
     /// The host is available: it needs a claim of each limit.
-    Claims,
+    Take,
     /// The host is not available: it tries the same instruction again, holds claims of an earlier installation, or
     /// wants its claims for something more.
     /// It needs a claim of each limit, and keeps those that it has, whoever else holds some: two hosts above a
     /// limit would wait for each other otherwise.
-    ClaimsAgain,
+    Retake,
     /// The old version of the host is gone and a newer instruction came. It needs no claim, and keeps those
     /// that it has.
     Nothing,
     /// The host never ran a version, so nobody misses it. It needs no claim, and its failure is its own.
-    New,
+    FirstInstall,
 }
 
-impl Need {
+impl ClaimNeed {
     /// True if the host needs a claim of each limit.
     pub(crate) fn takes_claims(self) -> bool {
-        matches!(self, Self::Claims | Self::ClaimsAgain)
+        matches!(self, Self::Take | Self::Retake)
     }
 }
 
@@ -58,7 +58,7 @@ impl Need {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     /// Whether the host needs claims.
-    pub need: Need,
+    pub need: ClaimNeed,
     /// What the start transaction compares.
     pub guard: RolloutGuard,
     /// The claims that the host has afterwards; `None` if they do not change.
@@ -74,7 +74,6 @@ pub struct Permit {
 pub struct RolloutView {
     /// The revision.
     pub revision: i64,
-    /// The rollout.
     pub order: InstructionOrder,
     /// Revision of the roster entry from which scopes and limits follow.
     pub roster_revision: i64,
@@ -96,7 +95,7 @@ pub struct RolloutView {
     /// True if no update window was open when this was read.
     is_outside_window: bool,
     /// Who looks whether the rollout has ended, and opens its stages.
-    looker: Looker,
+    driver_seen: DriverSeen,
     pub(super) limits: Vec<LimitView>,
 }
 
@@ -129,9 +128,9 @@ impl RolloutView {
         let is_outside_window = matches!(rules.next_window(place, now), Ok(Some(_)));
         let own = QueuedHost { place, host: host.clone() };
         let view = Self::with_rules(own, order, rules, &limits, found, now.boot);
-        let looker = Looker::read(host, order, found);
+        let driver_seen = DriverSeen::read(host, order, found);
         let has_started = found.get(&Key::Progress(order, host.clone())).is_some();
-        Self { failures, stage, has_started, is_outside_window, looker, ..view }
+        Self { failures, stage, has_started, is_outside_window, driver_seen, ..view }
     }
 
     /// Makes the view of a host to which these rules and limits apply.
@@ -164,7 +163,7 @@ impl RolloutView {
             stage: None,
             has_started: false,
             is_outside_window: false,
-            looker: Looker::Missing,
+            driver_seen: DriverSeen::Missing,
             limits: Vec::new(),
         };
         for resolved in limits {
@@ -257,13 +256,13 @@ impl RolloutView {
     }
 
     /// Returns who looks whether the rollout has ended, and opens its stages.
-    pub fn looker(&self) -> Looker {
-        self.looker
+    pub fn driver_seen(&self) -> DriverSeen {
+        self.driver_seen
     }
 
     /// Returns after which time the host reads again when its stage may have been opened. `random` is from 0 to 1.
     pub fn stage_delay(&self, random: f64) -> Duration {
-        let Looker::Other(hosts) = self.looker else { return stage_delay(0, random) };
+        let DriverSeen::Other(hosts) = self.driver_seen else { return stage_delay(0, random) };
         stage_delay(hosts, random)
     }
 
@@ -276,7 +275,7 @@ impl RolloutView {
     ///
     /// # Errors
     /// Returns the first reason.
-    pub fn permit(&self, held: &FoundClaims, need: Need, now: Now) -> Result<Permit, WhyNot> {
+    pub fn permit(&self, held: &FoundClaims, need: ClaimNeed, now: Now) -> Result<Permit, WhyNot> {
         if let Some(why) = &self.unusable {
             return Err(WhyNot::Rollout { why: why.clone() });
         }
@@ -307,26 +306,31 @@ impl RolloutView {
         {
             return Err(WhyNot::OverBudget { failed, budget });
         }
-        let counts_failure = budget.is_some() && need != Need::New;
+        let counts_failure = budget.is_some() && need != ClaimNeed::FirstInstall;
         let mut guard = RolloutGuard {
             order: self.order,
             record_revision,
             policy_revision: self.policy_revision,
             limits: Vec::new(),
-            heeds_halt: record_revision != 0,
-            counted_at: if budget.is_some() && need.takes_claims() { Some(self.revision) } else { None },
+            checks_halt: record_revision != 0,
+            failures_read_at: if budget.is_some() && need.takes_claims() {
+                Some(self.revision)
+            } else {
+                None
+            },
             stage: None,
         };
         // A host that is not available anyway waits for no stage.
         match &self.stage {
-            Some(StageView::Closed { stage, open, soak, hold, .. }) if need == Need::Claims => {
+            Some(StageView::Closed { stage, open, soak, hold, .. }) if need == ClaimNeed::Take => {
                 let (stage, open, hold) = (stage.clone(), Some(open.clone()), hold.clone());
                 return Err(WhyNot::Stage { stage, open, soak: *soak, hold });
             }
-            Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
+            Some(StageView::Open(key)) if need == ClaimNeed::Take => guard.stage.clone_from(key),
             _ => {}
         }
-        let next = if need == Need::Claims { self.rules.next_window(self.own.place, now) } else { Ok(None) };
+        let next =
+            if need == ClaimNeed::Take { self.rules.next_window(self.own.place, now) } else { Ok(None) };
         if let Some(next) = next.map_err(|error| WhyNot::Rollout { why: error.to_string() })? {
             return Err(next.into());
         }
@@ -338,7 +342,7 @@ impl RolloutView {
         for view in &self.limits {
             let own = held.claims.as_ref().and_then(|held| held.number_of(&view.limit));
             let number = match own {
-                Some(own) if need == Need::ClaimsAgain => own,
+                Some(own) if need == ClaimNeed::Retake => own,
                 _ => {
                     guard.limits.push((view.limit.clone(), view.max));
                     view.number(&self.own, own, now.boot)?

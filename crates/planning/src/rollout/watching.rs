@@ -4,7 +4,7 @@
 use super::limits::{LimitView, QueuedHost};
 use super::reads::{first_reads, reads_of_limit};
 use super::rules::Rules;
-use super::view::{Need, RolloutView};
+use super::view::{ClaimNeed, RolloutView};
 use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, Place};
 use schema::names::HostName;
@@ -28,8 +28,8 @@ impl RolloutView {
 
     /// Returns why the host takes a ticket though it may start: few numbers of a limit are free, and the host has no
     /// ticket yet. It does not know who else has just none.
-    pub(crate) fn queues_first(&self, need: Need) -> Option<WhyNot> {
-        if need != Need::Claims {
+    pub(crate) fn queues_first(&self, need: ClaimNeed) -> Option<WhyNot> {
+        if need != ClaimNeed::Take {
             return None;
         }
         let view = self.limit_to_queue_for()?;

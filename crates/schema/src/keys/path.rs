@@ -12,7 +12,6 @@ pub enum KeyError {
     /// The path is known, but a name in it is invalid.
     #[error("key {key}")]
     Name {
-        /// The key, quoted.
         key: String,
         /// The rule that the name breaks.
         #[source]
@@ -51,7 +50,6 @@ impl<'a> PathReader<'a> {
         Ok(())
     }
 
-    /// Reads an argument.
     pub(super) fn part<T: Part>(&mut self) -> Result<T, Mismatch> {
         T::read(self)
     }

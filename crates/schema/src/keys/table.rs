@@ -288,7 +288,6 @@ ranges! {
         Services = "/available_services/";
         /// The health of all services.
         HealthAll = "/orchestrate/health/";
-        /// The roster.
         Hosts = "/orchestrate/hosts/";
         /// The claims of all host names, which exist while the agents run.
         Lives = "/orchestrate/live/";
@@ -310,7 +309,6 @@ ranges! {
         ConfigVersion = "/config_version/";
         /// What operators did, and what commands in steps of hosts did.
         Events = "/orchestrate/events/";
-        /// All freezes.
         Freezes = "/orchestrate/freezes/";
         /// The keys of all rollouts.
         Rollouts = "/orchestrate/rollouts/";

@@ -3,7 +3,6 @@
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
-/// A freeze.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freeze {
     /// Who wrote it.

@@ -9,7 +9,6 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
-    /// The agent.
     #[default]
     Agent,
     /// An external script, typically run by cron. The agent follows the script's files and keeps

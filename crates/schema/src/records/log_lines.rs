@@ -9,7 +9,6 @@ use std::fmt;
 pub struct LogLines(String);
 
 impl LogLines {
-    /// Returns the lines.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.split_terminator('\n')
     }
@@ -19,7 +18,6 @@ impl LogLines {
         self.0.is_empty()
     }
 
-    /// Removes all lines.
     pub fn clear(&mut self) {
         self.0.clear();
     }

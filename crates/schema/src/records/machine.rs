@@ -12,13 +12,11 @@ pub struct MachineInfo {
     /// Name of the operating system and its version.
     #[serde(default)]
     pub operating_system: String,
-    /// Kernel release.
     #[serde(default)]
     pub kernel: String,
     /// Number of logical processors.
     #[serde(default)]
     pub processors: usize,
-    /// Memory in MiB.
     #[serde(default)]
     pub memory_mebibytes: u64,
     /// End of validity of each certificate that is used for the connection to the store, by file.

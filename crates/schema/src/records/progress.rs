@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 /// `/orchestrate/progress/<id>/<host>`: how far a host got in a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostProgress {
-    /// How far.
     pub state: ProgressState,
-    /// Since when.
     pub at: EpochSeconds,
     /// How long the host was not available until then, by its own clock; `None` before its proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +62,6 @@ pub struct Ended {
 pub struct Closing {
     /// Since when, by the clock of that host.
     pub at: EpochSeconds,
-    /// The host.
     pub by: String,
     /// How many agents ran when it read the fleet; 0 before that. The more there are, the less often each of them asks
     /// whether the mark is still there.

@@ -54,7 +54,6 @@ pub enum LimitOptionError {
     /// What follows the last `=` is no size.
     #[error("{}: {error}", quoted(text))]
     Size {
-        /// The text.
         text: String,
         /// What is wrong with the size.
         error: NotALimitSize,

@@ -74,7 +74,6 @@ pub struct ResolvedStage {
 /// `/orchestrate/rollouts/<id>/opened/<stage>`: a stage was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOpening {
-    /// Since when.
     pub at: EpochSeconds,
     /// The host that wrote it.
     pub by: String,
@@ -92,7 +91,6 @@ fn is_zero(number: &u32) -> bool {
 /// `/orchestrate/rollouts/<id>/soak/<stage>`: all hosts up to a stage are through, and are observed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Soak {
-    /// Since when.
     pub at: EpochSeconds,
     /// The host that wrote it.
     pub by: String,
@@ -105,10 +103,8 @@ pub struct Soak {
 /// `/orchestrate/rollouts/<id>/excused/<host>`: the rollout does not wait for a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excuse {
-    /// Since when.
     pub at: EpochSeconds,
     /// Who excused it.
     pub by: String,
-    /// Why, for people.
     pub reason: String,
 }

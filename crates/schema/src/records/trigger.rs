@@ -13,7 +13,6 @@ pub struct Trigger {
     pub at: EpochSeconds,
     /// The person, the job or the host.
     pub by: String,
-    /// Why, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The version that was desired before.

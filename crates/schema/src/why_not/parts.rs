@@ -94,9 +94,7 @@ pub struct StageHold {
 /// A host that waits for a service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingHost {
-    /// The host.
     pub host: HostName,
-    /// The service.
     pub service: ServiceName,
 }
 

@@ -71,7 +71,6 @@ pub enum WhyNot {
     },
     /// The host is in a deadlock or waits for one. Only a reader sees this. The list is the loop.
     Deadlock(Vec<WaitingHost>),
-    /// A freeze stands.
     Frozen(FrozenBy),
     /// A deferred step: it said "not yet".
     Step {
@@ -88,14 +87,12 @@ pub enum WhyNot {
     Spread,
     /// A limit of the rollout.
     Limit {
-        /// The limit.
         limit: Limit,
         /// Who holds it, or comes first.
         detail: LimitDetail,
     },
     /// The stage of the host: the hosts of an earlier stage come first.
     Stage {
-        /// The stage.
         stage: StageName,
         /// The last one that is open; `None` in what an earlier agent wrote.
         open: Option<StageName>,
@@ -114,7 +111,6 @@ pub enum WhyNot {
     },
     /// The rollout is halted.
     Halted {
-        /// Why.
         why: String,
     },
     /// More hosts failed than the rollout tolerates. Whoever sees it halts the rollout.
@@ -128,7 +124,6 @@ pub enum WhyNot {
     Store,
     /// The external script that applies versions on this host.
     ExternalDriver,
-    /// A first instruction.
     Instruction,
     /// The rollout has not been read since it refused the host.
     NotRead,
@@ -138,7 +133,6 @@ pub enum WhyNot {
     InWords {
         /// The verdict that belongs to them.
         kind: VerdictKind,
-        /// The words.
         words: String,
     },
 }

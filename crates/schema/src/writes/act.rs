@@ -27,7 +27,6 @@ pub const EVENTS_TO_DELETE: usize = 10;
 /// list, for which nothing is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventLog {
-    /// Number of events.
     pub count: usize,
     /// Ids of the oldest events by revision of creation, at most [`EVENTS_TO_DELETE`].
     pub oldest: Vec<EventId>,

@@ -27,12 +27,10 @@ impl FoundClaims {
         Self { claims: keys::Claimed::read(&entry.value).ok(), revision: entry.mod_revision }
     }
 
-    /// Returns the claims.
     pub fn held(&self) -> &[HeldClaim] {
         self.claims.as_ref().map_or(&[], |found| &found.claims)
     }
 
-    /// Returns the ticket.
     pub fn ticket(&self) -> Option<&Ticket> {
         self.claims.as_ref()?.ticket.as_ref()
     }
@@ -66,7 +64,6 @@ impl Ticket {
 /// What the start transaction compares of its rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RolloutGuard {
-    /// The rollout.
     pub order: InstructionOrder,
     /// Revision that the record of the rollout must have; 0 if there must be none.
     pub record_revision: i64,
@@ -75,10 +72,10 @@ pub struct RolloutGuard {
     /// The limits of which the host takes a new claim, and how many hosts of each may be unavailable.
     pub limits: Vec<(Limit, u32)>,
     /// True if a halt of the rollout matters: it is about the version, and not about other work on the host.
-    pub heeds_halt: bool,
+    pub checks_halt: bool,
     /// The revision at which the failed hosts were counted: none may have been written since. `None` if
     /// they do not matter.
-    pub counted_at: Option<i64>,
+    pub failures_read_at: Option<i64>,
     /// The key that says that the stage of the host is open, and its revision. `None` if the first stage is its
     /// own, or no stage matters.
     pub stage: Option<(Key, i64)>,
@@ -87,17 +84,18 @@ pub struct RolloutGuard {
 impl RolloutGuard {
     /// Adds the comparisons.
     pub(super) fn add_to(&self, transaction: &mut Transaction) {
-        let Self { order, record_revision, policy_revision, limits, heeds_halt, counted_at, stage } = self;
+        let Self { order, record_revision, policy_revision, limits, checks_halt, failures_read_at, stage } =
+            self;
         transaction.compares.push(Compare::Revision(Key::RolloutRecord(*order), *record_revision));
         if *record_revision == 0 {
             transaction.compares.push(Compare::Revision(Key::RolloutPolicy, *policy_revision));
         }
-        if *heeds_halt {
+        if *checks_halt {
             transaction.compares.push(Compare::absent(Key::Halt(*order)));
         }
-        if let Some(counted_at) = counted_at {
+        if let Some(failures_read_at) = failures_read_at {
             let failed = Prefix::FailedOf(*order);
-            transaction.compares.push(Compare::NoneNewer(failed.clone(), *counted_at));
+            transaction.compares.push(Compare::NoneNewer(failed.clone(), *failures_read_at));
             transaction.read_ranges.push(failed);
         }
         if let Some((key, revision)) = stage {
@@ -133,9 +131,10 @@ impl RolloutGuard {
         }
         let is_newer = |(key, entry): (&String, &crate::snapshot::Entry)| {
             let is_failed = matches!(Key::parse(key), Ok(Key::Failed(order, _)) if order == self.order);
-            is_failed && self.counted_at.is_some_and(|counted_at| entry.mod_revision > counted_at)
+            is_failed
+                && self.failures_read_at.is_some_and(|failures_read_at| entry.mod_revision > failures_read_at)
         };
-        let is_halted = self.heeds_halt && found.get(&Key::Halt(self.order)).is_some();
+        let is_halted = self.checks_halt && found.get(&Key::Halt(self.order)).is_some();
         if is_halted || found.entries.iter().any(is_newer) {
             return true;
         }
@@ -160,7 +159,6 @@ pub(super) struct ClaimsChange<'a> {
     pub(super) host: &'a HostName,
     /// What the host wants to have from now on.
     pub(super) new: &'a HostClaims,
-    /// What it has.
     pub(super) old: &'a FoundClaims,
 }
 

@@ -21,7 +21,6 @@ use crate::transaction::{Compare, Operation, Transaction};
 pub enum Listing {
     /// Leaves the listing unchanged.
     Keep,
-    /// Removes the listing.
     Remove,
     /// Lists the host under this version, since this time, and under no other version.
     Set(Version, EpochSeconds),
@@ -56,7 +55,6 @@ pub struct HostWrite<'a> {
 /// What a transaction does with the failure of its host in a rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureChange {
-    /// Leaves it unchanged.
     Keep,
     /// Writes that the host failed, or that it is healed.
     Put(InstructionOrder, FailedHost),

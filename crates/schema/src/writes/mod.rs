@@ -88,9 +88,7 @@ impl fmt::Display for WriteRefusal {
 /// One result that a host reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostStatus {
-    /// What was done.
     pub kind: StatusType,
-    /// How it ended.
     pub state: StatusState,
     /// When, and with which version.
     pub record: StatusRecord,

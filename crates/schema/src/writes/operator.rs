@@ -28,7 +28,6 @@ pub fn is_in_force(found: &KeySnapshot, version: &Version) -> bool {
 /// The version that an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetRequest {
-    /// The version.
     pub version: Version,
     /// What its rollout does not take from the policy.
     pub options: RolloutOptions,

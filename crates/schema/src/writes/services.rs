@@ -40,7 +40,6 @@ pub struct ServiceWrite<'a> {
 }
 
 impl ServiceWrite<'_> {
-    /// Returns the transaction.
     pub fn transaction(&self) -> Transaction {
         let mut transaction = Transaction::idempotent("write services");
         self.fence.add_to(&mut transaction, self.host);

@@ -8,7 +8,6 @@ use schema::time::EpochSeconds;
 use simulator::{Act, FleetFact, Script, ScriptHost};
 use std::time::Duration;
 
-/// Number of fleets.
 const FLEETS: u64 = 100;
 /// Number of fleets whose times may be further from what happens. Who takes the first claims of a limit of a role is
 /// drawn, and may cost the whole rollout one round more.

@@ -28,7 +28,6 @@ const LEASE_BYTES: u64 = 128;
 /// A change of the store. Every command is written to the journal before it is applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Writes a key.
     Put(PbPutRequest),
     /// Deletes a key or a range of keys.
     DeleteRange(PbDeleteRequest),

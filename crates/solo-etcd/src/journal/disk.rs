@@ -22,7 +22,6 @@ pub(crate) trait Disk: Send {
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// Renames a file durably. After an error the rename may or may not have happened.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 

@@ -79,12 +79,10 @@ pub enum OpenError {
     Io {
         /// Path of the directory.
         path: PathBuf,
-        /// Underlying I/O error.
         source: io::Error,
     },
 }
 
-/// An open journal.
 pub(crate) struct Journal<D: Disk> {
     disk: D,
     identity: Identity,

@@ -23,7 +23,6 @@ impl Identity {
     }
 }
 
-/// A decoded record.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Record {
     Command(Command),

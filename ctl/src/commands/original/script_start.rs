@@ -9,7 +9,7 @@ use crate::commands::rollout::record::write_record;
 use crate::exit::Failure;
 use crate::output;
 use etcd_session::StoreError;
-use planning::rollout::{Author, Looker, Need, RolloutView};
+use planning::rollout::{Author, ClaimNeed, DriverSeen, RolloutView};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
@@ -78,16 +78,17 @@ pub(crate) async fn claim(
         let is_disturbed = held.claims.as_ref().is_some_and(is_older);
         let goes_on = held.claims.as_ref().is_some_and(HostClaims::is_for_update);
         let need = match is_installed && !is_disturbed {
-            true if goes_on => Need::ClaimsAgain,
-            true => Need::Claims,
-            false => Need::Nothing,
+            true if goes_on => ClaimNeed::Retake,
+            true => ClaimNeed::Take,
+            false => ClaimNeed::Nothing,
         };
         let permit = match view.permit(&held, need, clock) {
             Ok(permit) => permit,
             Err(obstacle) => {
                 // Agents open the stages, if there are any.
-                let opens =
-                    view.waits_for_stage() && !view.waits_for_soak() && view.looker() == Looker::Missing;
+                let opens = view.waits_for_stage()
+                    && !view.waits_for_soak()
+                    && view.driver_seen() == DriverSeen::Missing;
                 if opens && look_after::go_on(host, order, store).await? {
                     continue;
                 }

@@ -4,7 +4,7 @@ use super::table::{Cell, Table, with_parameters};
 use crate::http::fleet::events_view;
 use crate::http::parameters::EventsParameters;
 use crate::http::past_moments::HostChanges;
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use askama::Template;
 use fleet::views::PastEvent;
 use schema::time::format_duration;
@@ -21,7 +21,7 @@ pub(super) struct EventsPage {
 
 impl EventsPage {
     /// Returns the page of these events, the newest first.
-    pub(super) fn new(seen: &Seen<'_>, parameters: &EventsParameters, changes: HostChanges) -> Self {
+    pub(super) fn new(seen: &ViewInput<'_>, parameters: &EventsParameters, changes: HostChanges) -> Self {
         let view = events_view(seen, parameters, changes);
         let since = parameters.since.map(format_duration).unwrap_or_default();
         let host = parameters.host.as_ref().map(ToString::to_string).unwrap_or_default();

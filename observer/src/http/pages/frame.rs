@@ -3,7 +3,7 @@
 use super::links::with_moment;
 use crate::clock::now;
 use crate::http::health::{HealthView, health_of};
-use crate::http::shared::Shared;
+use crate::http::shared::AppState;
 use crate::observed::Moment;
 use archive::recording::PastView;
 use askama::Template;
@@ -28,7 +28,6 @@ pub(super) struct View<'a> {
     /// The path of the view to which the page belongs.
     pub(super) path: &'static str,
     pub(super) title: &'a str,
-    /// What was searched.
     pub(super) query: &'a str,
 }
 
@@ -73,7 +72,7 @@ struct Message<'a> {
 
 /// Returns a page with this content, or with the reason why there is none.
 pub(super) fn page(
-    shared: &Shared,
+    shared: &AppState,
     view: View<'_>,
     content: Result<(Bytes, Moment), ErrorResponse>,
 ) -> Response {
@@ -85,7 +84,7 @@ pub(super) fn page(
 
 /// Returns a page that says why there is no other one, with links to what may be meant.
 pub(super) fn message(
-    shared: &Shared,
+    shared: &AppState,
     view: View<'_>,
     refusal: &ErrorResponse,
     choices: &[(String, String)],
@@ -99,7 +98,7 @@ pub(super) fn message(
 }
 
 fn framed(
-    shared: &Shared,
+    shared: &AppState,
     View { path: current, title, query }: View<'_>,
     code: StatusCode,
     content: Bytes,

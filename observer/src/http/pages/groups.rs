@@ -1,6 +1,6 @@
 //! The hosts of a fleet in groups: how many of each verdict and version.
 
-use super::marks::{ORDER, place};
+use super::icons::{ORDER, place};
 use super::table::with_parameters;
 use crate::http::parameters::{Parameters, one_of, unknown};
 use fleet::views::ListedHost;
@@ -26,7 +26,6 @@ pub(super) enum GroupBy {
 }
 
 impl GroupBy {
-    /// Reads a parameter.
     pub(super) fn read(text: &str) -> Self {
         match text {
             "role" => Self::Role,
@@ -87,7 +86,6 @@ pub(super) enum Fill {
 impl Fill {
     pub(super) const ALL: [Self; 2] = [Self::Verdict, Self::Version];
 
-    /// Returns the word.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Verdict => "verdict",

@@ -1,12 +1,12 @@
 //! The page of a host: how it is, why, and what it did.
 
-use super::marks::shape;
+use super::icons::shape;
 use super::offered::Offered;
 use super::table::{Cell, Table, to_host};
 use crate::http::fleet;
 use crate::http::parameters::EventsParameters;
 use crate::http::past_moments::HostChanges;
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use ::fleet::views::HostView;
 use askama::Template;
 use planning::calendar::rfc3339;
@@ -28,13 +28,13 @@ impl HostPage {
     ///
     /// # Errors
     /// Returns why there is nothing to show.
-    pub(super) fn new(seen: &Seen<'_>, host: &HostName) -> Result<Self, String> {
+    pub(super) fn new(seen: &ViewInput<'_>, host: &HostName) -> Result<Self, String> {
         let view = fleet::host_view(seen, host)?;
         Ok(Self { facts: facts(&view, seen), commands: commands(&view), tables: tables(&view, seen), view })
     }
 }
 
-fn facts(view: &HostView, seen: &Seen<'_>) -> Vec<(&'static str, Cell)> {
+fn facts(view: &HostView, seen: &ViewInput<'_>) -> Vec<(&'static str, Cell)> {
     let time = |at: Option<schema::time::EpochSeconds>| Some(Cell::Time(rfc3339(at?)?));
     let text = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Cell::text);
     let listed: Vec<&str> = view.listed_under.iter().map(|version| version.as_str()).collect();
@@ -84,7 +84,7 @@ fn commands(view: &HostView) -> Vec<Offered> {
     [Some(why), Some(logs), bundle, act].into_iter().flatten().collect()
 }
 
-fn tables(view: &HostView, seen: &Seen<'_>) -> Vec<Table> {
+fn tables(view: &HostView, seen: &ViewInput<'_>) -> Vec<Table> {
     let host = &view.host;
     let instances = seen.catalog().services().iter();
     let instances: Vec<(&ServiceName, &str)> = instances

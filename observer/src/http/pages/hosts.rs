@@ -1,9 +1,9 @@
 //! The page of hosts: those that fit a filter.
 
-use super::marks::{ORDER, place};
+use super::icons::{ORDER, place};
 use super::table::{Cell, Table};
 use crate::http::parameters::{HostsParameters, Parameters};
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use askama::Template;
 use fleet::views::{HostsView, ListedHost};
 use schema::digest::Digest;
@@ -27,7 +27,7 @@ pub(super) struct HostsPage {
 impl HostsPage {
     /// Returns the page of these hosts: by default those first that need somebody.
     pub(super) fn new(
-        seen: &Seen<'_>,
+        seen: &ViewInput<'_>,
         HostsParameters { filter, order, all }: &HostsParameters,
         parameters: &Parameters,
         cause: Option<&str>,

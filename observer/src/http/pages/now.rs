@@ -4,9 +4,9 @@
 
 use super::groups::{Fill, Group, Grouping, groups, to_groups, versions, ways};
 use super::hosts::cause_id;
-use super::marks::{needs_somebody, place, shape};
+use super::icons::{needs_somebody, place, shape};
 use super::table::{Cell, ROWS_MAX, Table, to_host, with_parameters};
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use askama::Template;
 use fleet::incidents::OpenIncident;
 use fleet::views::{
@@ -67,7 +67,7 @@ struct RolloutLine {
 impl NowPage {
     /// Returns the page. `alarms` are those of the store, and `doubt` says why it may not say the present.
     pub(super) fn new(
-        seen: &Seen<'_>,
+        seen: &ViewInput<'_>,
         alarms: Option<Vec<String>>,
         doubt: Option<String>,
         incidents: &[OpenIncident],

@@ -3,7 +3,7 @@
 use super::chart::Chart;
 use super::offered::{Offered, about_rollout};
 use super::table::{Cell, Table};
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use askama::Template;
 use fleet::text::rough;
 use fleet::views::{ClaimView, PastRollout, RolloutHistory};
@@ -25,7 +25,6 @@ struct NoPresent {
     why: String,
 }
 
-/// The present rollout.
 struct Present {
     status: RolloutStatus,
     at: Option<String>,
@@ -39,8 +38,7 @@ struct Present {
 }
 
 impl RolloutsPage {
-    /// Returns the page.
-    pub(super) fn new(seen: &Seen<'_>) -> Self {
+    pub(super) fn new(seen: &ViewInput<'_>) -> Self {
         let found = seen.found();
         let present = PresentRollout::find(found).map_err(|why| NoPresent {
             heading: match why {
@@ -69,7 +67,7 @@ impl RolloutsPage {
 }
 
 impl Present {
-    fn new(present: &PresentRollout, seen: &Seen<'_>) -> Self {
+    fn new(present: &PresentRollout, seen: &ViewInput<'_>) -> Self {
         let (found, now) = (seen.found(), seen.now);
         let status = RolloutStatus::new(present, found, now);
         let order = present.instruction.order;
@@ -96,7 +94,7 @@ impl Present {
     }
 }
 
-fn tables(status: &RolloutStatus, seen: &Seen<'_>) -> Vec<Table> {
+fn tables(status: &RolloutStatus, seen: &ViewInput<'_>) -> Vec<Table> {
     let stage = |stage: &StageSummary| {
         let number = Cell::number;
         [

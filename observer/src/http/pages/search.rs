@@ -1,7 +1,7 @@
 //! The page of a search: hosts and services by a part of their names.
 
 use super::table::{Cell, Table, to_host, to_service};
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use crate::observed::Observed;
 use askama::Template;
 use fleet::views::HostsView;
@@ -25,7 +25,7 @@ pub(super) fn exact(observed: &Observed, name: &str) -> Option<String> {
 
 impl SearchPage {
     /// Returns what has this text in its name.
-    pub(super) fn new(seen: &Seen<'_>, text: &str) -> Self {
+    pub(super) fn new(seen: &ViewInput<'_>, text: &str) -> Self {
         let wanted = text.to_ascii_lowercase();
         let fits = |name: &str| name.to_ascii_lowercase().contains(&wanted);
         let mut hosts = HostsView::new(seen.fleet(), true, seen.revision()).hosts;

@@ -2,7 +2,7 @@
 
 use super::table::{Cell, Table, to_host};
 use crate::http::fleet;
-use crate::http::shared::Seen;
+use crate::http::shared::ViewInput;
 use ::fleet::WaitGraph;
 use ::fleet::views::{
     CheckView, InstanceView, RootsView, ServiceCounts, ServiceView, ServicesView, WaitingFor,
@@ -34,7 +34,7 @@ struct RootLine {
 
 impl ServicesPage {
     /// Returns the page of all services.
-    pub(super) fn new(seen: &Seen<'_>) -> Self {
+    pub(super) fn new(seen: &ViewInput<'_>) -> Self {
         let view = ServicesView::new(seen.catalog(), seen.revision());
         let graph = WaitGraph::of(seen.fleet(), seen.catalog(), seen.now);
         let roots = RootsView::new(&graph, seen.revision()).waiting;
@@ -89,7 +89,7 @@ impl ServicePage {
     ///
     /// # Errors
     /// Returns why there is nothing to show.
-    pub(super) fn new(seen: &Seen<'_>, service: &ServiceName) -> Result<Self, String> {
+    pub(super) fn new(seen: &ViewInput<'_>, service: &ServiceName) -> Result<Self, String> {
         let view: ServiceView = fleet::service_view(seen, service, true)?;
         let instance = |found: &InstanceView| {
             let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();

@@ -1,6 +1,6 @@
 //! Tables of pages, and what their cells show.
 
-use super::marks::shape;
+use super::icons::shape;
 use askama::Template;
 use fleet::text::cut_to;
 use schema::names::{HostName, ServiceName};
@@ -14,7 +14,6 @@ const TEXT_MAX: usize = 300;
 const NAMED_MAX: usize = 2;
 const NAMED_ALONE_MAX: usize = 10;
 
-/// A table.
 #[derive(Template)]
 #[template(path = "table.html")]
 pub(super) struct Table {
@@ -64,18 +63,22 @@ impl Table {
 #[derive(Template)]
 #[template(path = "cell.html")]
 pub(super) enum Cell {
-    /// Text.
     Text(String),
-    /// A number.
     Number(String),
     /// A time (RFC 3339).
     Time(String),
     /// Text that leads to another page.
-    Link { text: String, to: String },
-    /// A verdict.
+    Link {
+        text: String,
+        to: String,
+    },
     Verdict(VerdictKind),
     /// Hosts: the first by name, and where all of them are.
-    Hosts { named: Vec<HostName>, more: usize, to: Option<String> },
+    Hosts {
+        named: Vec<HostName>,
+        more: usize,
+        to: Option<String>,
+    },
     /// A command to copy.
     Command(String),
 }

@@ -110,22 +110,22 @@ fn a_host_says_how_far_it_got_in_its_rollout() {
         Target::Known(instruction) => instruction.clone(),
         _ => panic!("a target"),
     };
-    assert!(world.state.looks_for_end(&target(&world)), "it may be the only one that runs");
+    assert!(world.state.drives_rollout(&target(&world)), "it may be the only one that runs");
     world.fails("http", 75);
     world.works("packages");
     limited(&mut world, Duration::from_secs(600));
     world.pass(Duration::from_secs(900));
     assert_eq!((world.verdict_str(), progress(&world)), ("suspect", Some((GaveUp, true))));
-    assert!(world.state.looks_for_end(&target(&world)));
+    assert!(world.state.drives_rollout(&target(&world)));
     // It works later.
     world.works("http");
     world.pass(Duration::from_secs(60));
     assert_eq!((world.verdict_str(), progress(&world)), ("ok", Some((Proven, true))));
     world.record(Fact::RolloutEnded(order));
-    assert!(!world.state.looks_for_end(&target(&world)), "it knows");
+    assert!(!world.state.drives_rollout(&target(&world)), "it knows");
     // Another version begins another rollout.
     world.trigger("3");
-    assert!(!world.state.looks_for_end(&target(&world)));
+    assert!(!world.state.drives_rollout(&target(&world)));
 }
 
 #[test]

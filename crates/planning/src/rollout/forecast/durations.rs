@@ -44,9 +44,7 @@ impl Known {
 pub struct Durations {
     /// From their start to their proof.
     updates: Known,
-    /// For a validation.
     validations: Known,
-    /// Before their start.
     prefetches: Known,
     /// The steps whose durations are known.
     steps: BTreeSet<StepName>,

@@ -5,7 +5,7 @@ use crate::rollout::frozen::FrozenHosts;
 use crate::rollout::opening::hosts_of;
 use crate::rollout::results::{HostResult, results};
 use crate::rollout::stages::stage_of;
-use crate::rollout::{Need, place};
+use crate::rollout::{ClaimNeed, place};
 use schema::keys::{self, Key, StatusState};
 use schema::limit::{Limit, Place};
 use schema::names::{HostName, StatusType};
@@ -28,7 +28,7 @@ pub(super) struct Host {
     pub(super) limits: Vec<usize>,
     /// The limits of which it holds a claim.
     pub(super) held: Vec<usize>,
-    pub(super) need: Need,
+    pub(super) need: ClaimNeed,
     pub(super) takes: Duration,
     /// How long it validates.
     pub(super) validation: Duration,
@@ -118,13 +118,13 @@ pub(super) fn passed(since: EpochSeconds, now: EpochSeconds) -> Duration {
 }
 
 /// Returns whether a host needs claims, as far as the store shows.
-fn need(host: &HostName, found: &KeySnapshot) -> Need {
+fn need(host: &HostName, found: &KeySnapshot) -> ClaimNeed {
     let is_listed = found.get(&Key::Announced(host.clone())).is_some();
     let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
     match (is_listed, found.get(&provisioned).is_some()) {
-        (true, _) => Need::Claims,
-        (false, true) => Need::Nothing,
-        (false, false) => Need::New,
+        (true, _) => ClaimNeed::Take,
+        (false, true) => ClaimNeed::Nothing,
+        (false, false) => ClaimNeed::FirstInstall,
     }
 }
 

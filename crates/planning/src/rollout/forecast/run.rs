@@ -3,7 +3,7 @@
 use super::fleet::{Fleet, Host};
 use super::types::ForecastInput;
 use crate::host::{BACKOFF_SECONDS, SUSPECT_AFTER};
-use crate::rollout::Need;
+use crate::rollout::ClaimNeed;
 use crate::rollout::failures::{Budget, failed_hosts};
 use crate::rollout::results::HostResult;
 use crate::rollout::stages::open_stage;
@@ -43,7 +43,6 @@ pub(super) enum Soaking {
     No,
     /// It has begun, and its timer has not.
     Begun,
-    /// Its timer runs.
     Timed,
     /// Its time is over.
     Over,
@@ -136,7 +135,7 @@ impl<'a> Run<'a> {
                 _ if result != HostResult::Pending => {}
                 (Some(elapsed), _) => self.goes_on(host, elapsed),
                 (None, Some(elapsed)) => self.is_held(host, elapsed),
-                (None, None) if need != Need::Claims => self.enter(host),
+                (None, None) if need != ClaimNeed::Take => self.enter(host),
                 (None, None) => {}
             }
         }
@@ -195,7 +194,7 @@ impl<'a> Run<'a> {
     pub(super) fn enter_stages(&mut self, stages: std::ops::RangeInclusive<u32>) {
         let waits = |host: &Host| {
             let is_available =
-                host.need == Need::Claims && host.running_for.is_none() && host.held_for.is_none();
+                host.need == ClaimNeed::Take && host.running_for.is_none() && host.held_for.is_none();
             stages.contains(&host.stage) && is_available && host.result == HostResult::Pending
         };
         let all = self.fleet.hosts.iter().enumerate().filter(|(_, host)| waits(host));
@@ -218,7 +217,7 @@ impl<'a> Run<'a> {
         if self.now < ready_after {
             return self.after(ready_after - self.now, Event::MayStart(host));
         }
-        if need == Need::Claims {
+        if need == ClaimNeed::Take {
             let wall = self.input.now.0.saturating_add(i64::try_from(self.now.as_secs()).unwrap_or(i64::MAX));
             match next_window(&self.input.record.windows, place, EpochSeconds(wall)) {
                 Ok(None) => self.doing[host].held = None,
@@ -299,7 +298,7 @@ impl<'a> Run<'a> {
     /// itself.
     fn count_failure(&mut self, host: usize) {
         let Host { name, need, .. } = &self.fleet.hosts[host];
-        if *need == Need::New {
+        if *need == ClaimNeed::FirstInstall {
             return;
         }
         let Some(budget) = Budget::of_record(self.input.record) else {

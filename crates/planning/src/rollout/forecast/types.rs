@@ -15,7 +15,6 @@ use std::time::Duration;
 pub struct ForecastInput<'a> {
     /// The rollout, which may not have begun.
     pub order: InstructionOrder,
-    /// Its record.
     pub record: &'a RolloutRecord,
     /// Everything that [`forecast_reads`](super::forecast_reads) names.
     pub found: &'a KeySnapshot,
@@ -61,7 +60,6 @@ pub struct ForecastStage {
 /// A host of a forecast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForecastHost {
-    /// The host.
     pub host: HostName,
     /// Number of its stage.
     pub stage: u32,

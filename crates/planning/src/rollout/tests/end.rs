@@ -336,22 +336,22 @@ fn the_fleet_asks_equally_often_whether_somebody_looks_however_large_it_is() {
 
 #[test]
 fn a_host_that_waits_for_its_stage_sees_whether_another_one_looks() {
-    let check = |found: &Found, name: &str, expected: Option<Looker>| {
+    let check = |found: &Found, name: &str, expected: Option<DriverSeen>| {
         let state = HostState::new(host(name), "machine".into(), "boot".into(), None);
         let mut brakes = BrakesMemory::default();
         brakes.refuse(&state, WhyNot::NotRead, 1, BootMillis(0));
         assert!(brakes.take(found.view(name)));
-        let search = brakes.looks_for_end(&state, &instruction());
-        assert_eq!(search.map(|search| search.looker), expected);
+        let search = brakes.drives_rollout(&state, &instruction());
+        assert_eq!(search.map(|search| search.driver_seen), expected);
     };
     let (mut staged, _, other) = with_canary();
-    check(&staged, &other, Some(Looker::Missing));
+    check(&staged, &other, Some(DriverSeen::Missing));
     staged.marked(("another", 12), 7);
-    check(&staged, &other, Some(Looker::Other(12)));
+    check(&staged, &other, Some(DriverSeen::Other(12)));
     // It looked itself, before it was restarted: it goes on at once.
     staged.marked((&other, 12), 7);
-    check(&staged, &other, Some(Looker::Own));
-    assert_eq!(Looker::Own.first_ask_delay(1.0), Duration::ZERO);
+    check(&staged, &other, Some(DriverSeen::Own));
+    assert_eq!(DriverSeen::Own.first_ask_delay(1.0), Duration::ZERO);
     check(&of_web(1), "web0", None);
 }
 

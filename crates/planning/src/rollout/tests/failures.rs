@@ -48,10 +48,10 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
         let mut found = with_budget(budget);
         change(&mut found);
         let view = found.view("web0");
-        let permit = view.permit(&FoundClaims::default(), Need::Claims, at(0));
+        let permit = view.permit(&FoundClaims::default(), ClaimNeed::Take, at(0));
         assert_eq!(permit.clone().err().map(|obstacle| obstacle.detail()).as_deref(), obstacle);
         if let Ok(permit) = permit {
-            assert_eq!(permit.guard.counted_at, Some(view.revision), "others may fail meanwhile");
+            assert_eq!(permit.guard.failures_read_at, Some(view.revision), "others may fail meanwhile");
             assert!(permit.counts_failure);
         }
         let halting = view.halts(&instruction().version, Author { by: "web0".into(), at: EpochSeconds(1) });
@@ -129,13 +129,13 @@ fn a_fix_reaches_hosts_that_are_not_available_anyway() {
     found.failed("web5", false, 71);
     let permit = |found: &Found, need| {
         let permit = found.view("web0").permit(&FoundClaims::default(), need, at(0));
-        permit.map(|permit| (permit.guard.counted_at, permit.counts_failure)).map_err(|o| o.to_string())
+        permit.map(|permit| (permit.guard.failures_read_at, permit.counts_failure)).map_err(|o| o.to_string())
     };
-    assert_eq!(permit(&found, Need::Nothing), Ok((None, true)));
+    assert_eq!(permit(&found, ClaimNeed::Nothing), Ok((None, true)));
     // Nobody misses a host that never ran a version, and its failure is its own.
-    assert_eq!(permit(&found, Need::New), Ok((None, false)));
+    assert_eq!(permit(&found, ClaimNeed::FirstInstall), Ok((None, false)));
     found.put(&Key::Halt(ORDER), "x", 80);
-    for need in [Need::Claims, Need::Nothing, Need::New] {
+    for need in [ClaimNeed::Take, ClaimNeed::Nothing, ClaimNeed::FirstInstall] {
         permit(&found, need).unwrap_err();
     }
 }

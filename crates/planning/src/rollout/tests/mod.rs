@@ -83,7 +83,7 @@ impl Found {
     /// The number that a host takes, or what holds it, after so many seconds without a change.
     fn number(&self, name: &str, seconds: u64) -> Result<Option<u32>, String> {
         let now = at(seconds * 1_000);
-        let permit = self.view(name).permit(&FoundClaims::default(), Need::Claims, now);
+        let permit = self.view(name).permit(&FoundClaims::default(), ClaimNeed::Take, now);
         permit
             .map(|permit| permit.claims.map(|claims| claims[0].number))
             .map_err(|obstacle| obstacle.detail())
@@ -204,7 +204,7 @@ fn hosts_that_wait_go_by_place_and_one_that_does_not_use_its_turn_is_passed_over
         let of = instruction();
         RolloutView::new(&host("web0"), &of, &found.0, at(90_000)).after(Some(&before))
     };
-    let permit = |view: &RolloutView| view.permit(&FoundClaims::default(), Need::Claims, at(125_000));
+    let permit = |view: &RolloutView| view.permit(&FoundClaims::default(), ClaimNeed::Take, at(125_000));
     assert!(permit(&later(&found)).is_ok());
     found.claim(0, "web8");
     assert!(permit(&later(&found)).is_err());
@@ -303,10 +303,10 @@ fn a_host_that_holds_its_claims_tries_again_whoever_else_does() {
     let held = HostClaims { claims: vec![claim.clone()], ..none };
     let held = FoundClaims { claims: Some(held), revision: 70 };
     found.claim(0, "web5").claim(64_677, "web0");
-    let permit = found.view("web0").permit(&held, Need::ClaimsAgain, at(0)).expect("a permit");
+    let permit = found.view("web0").permit(&held, ClaimNeed::Retake, at(0)).expect("a permit");
     assert_eq!((permit.claims, permit.guard.limits), (Some(vec![claim]), Vec::new()));
     assert!(
-        found.view("web0").permit(&held, Need::Claims, at(0)).is_err(),
+        found.view("web0").permit(&held, ClaimNeed::Take, at(0)).is_err(),
         "it is available, and above the limit"
     );
     assert!(found.number("web0", 0).is_err(), "without its claim it would wait");
@@ -347,7 +347,7 @@ fn what_cannot_be_read_about_a_host_keeps_it_from_starting() {
     found.policy("[[limit]]\nby = \"labels.rack\"\nmax = 1\n", 10).with_record();
     assert!(found.number("h", 0).unwrap_err().starts_with("no limit can count it: labels.rack: "));
     let unreadable = FoundClaims { claims: None, revision: 5 };
-    let permit = of_web(3).view("web1").permit(&unreadable, Need::Claims, at(0));
+    let permit = of_web(3).view("web1").permit(&unreadable, ClaimNeed::Take, at(0));
     assert!(permit.unwrap_err().to_string().contains("orchestrate claims release web1"));
 }
 
@@ -357,7 +357,7 @@ fn a_freeze_holds_a_host_that_needs_no_claims_too() {
     let freeze = Freeze { by: "ann".into(), reason: "x".into(), at: EpochSeconds(1), until: None };
     let key = Key::Freeze(schema::freeze::FreezeScope::Fleet, Token::new("t").unwrap());
     found.put(&key, &codec::write(&freeze), 90);
-    let permit = found.view("web0").permit(&FoundClaims::default(), Need::Nothing, at(0));
+    let permit = found.view("web0").permit(&FoundClaims::default(), ClaimNeed::Nothing, at(0));
     assert_eq!(permit.unwrap_err().to_string(), "the fleet is frozen by ann: x");
 }
 

@@ -103,13 +103,13 @@ fn a_queue_whose_first_hosts_do_not_go_is_passed_by_one_far_back() {
 #[test]
 fn a_host_without_a_ticket_takes_one_first_and_waits_until_it_has_it() {
     let waits =
-        |found: &Found| found.view("web0").queues_first(Need::Claims).map(|obstacle| obstacle.detail());
+        |found: &Found| found.view("web0").queues_first(ClaimNeed::Take).map(|obstacle| obstacle.detail());
     let first = Some("it takes its place among the hosts that wait for the limit of role web".to_owned());
     // Others may be about to take the numbers, though nobody holds one yet.
     assert_eq!(waits(&of_web(2)), first);
     let mut found = held(2);
     assert_eq!(waits(&found), first);
-    assert_eq!(found.view("web0").queues_first(Need::ClaimsAgain), None, "it holds claims");
+    assert_eq!(found.view("web0").queues_first(ClaimNeed::Retake), None, "it holds claims");
     // It reads who comes first when it writes the ticket.
     let (record, halt) = (Prefix::RecordOf(ORDER), Prefix::HaltOf(ORDER));
     assert_eq!(found.view("web0").ranges(), [Prefix::Freezes, record, halt]);
@@ -155,7 +155,7 @@ fn hosts_do_not_wait_for_each_other_while_a_limit_has_room() {
         found.ticket(&format!("web{ahead}"), Place(own().0 - ahead));
     }
     assert!(found.number("web0", 0).is_ok_and(|number| number.is_some()), "nine numbers are free");
-    assert_eq!(found.view("web0").queues_first(Need::Claims), None);
+    assert_eq!(found.view("web0").queues_first(ClaimNeed::Take), None);
     found.claim(1, "web8");
     let several = "at least 3 hosts wait for the limit of role web before it".to_owned();
     assert_eq!(found.number("web0", 0), Err(several.clone()));

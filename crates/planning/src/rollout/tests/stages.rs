@@ -164,7 +164,7 @@ fn a_stage_opens_when_the_hosts_before_it_are_proven_for_the_time_of_the_soak() 
     assert_eq!(found.number(&other, 0), refused);
     assert_eq!(found.task(), "wait");
     let ends = |found: &Found| {
-        let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0));
+        let permit = found.view(&other).permit(&FoundClaims::default(), ClaimNeed::Take, at(0));
         permit.unwrap_err().ends()
     };
     found.proven(&canary);
@@ -181,7 +181,7 @@ fn a_stage_opens_when_the_hosts_before_it_are_proven_for_the_time_of_the_soak() 
     assert_eq!(found.task(), "opened/1");
     found.opening(&Key::StageOpened(ORDER, 1), 90);
     assert_eq!(found.number(&other, 0).map(|number| number.is_some()), Ok(true));
-    let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0)).unwrap();
+    let permit = found.view(&other).permit(&FoundClaims::default(), ClaimNeed::Take, at(0)).unwrap();
     assert_eq!(permit.guard.stage, Some((Key::StageOpened(ORDER, 1), 90)));
     assert_eq!(found.task(), "wait", "the others are not proven yet");
 }
@@ -205,7 +205,7 @@ fn a_stage_that_waits_only_for_hosts_that_keep_their_claims_says_so() {
         if holds {
             found.claim(0, &canary).claimed(&canary, false);
         }
-        let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0));
+        let permit = found.view(&other).permit(&FoundClaims::default(), ClaimNeed::Take, at(0));
         let obstacle = permit.unwrap_err();
         let expected = expected.replace("web0", &canary);
         assert_eq!((obstacle.detail(), obstacle.ends()), (expected, ends.map(EpochSeconds)), "{hold}");
@@ -427,7 +427,7 @@ fn a_host_of_a_closed_stage_has_nothing_to_do_with_limits() {
 #[test]
 fn a_host_that_is_not_available_waits_for_no_stage() {
     let (found, _, other) = with_canary();
-    for need in [Need::ClaimsAgain, Need::Nothing, Need::New] {
+    for need in [ClaimNeed::Retake, ClaimNeed::Nothing, ClaimNeed::FirstInstall] {
         let permit = found.view(&other).permit(&FoundClaims::default(), need, at(0));
         assert_eq!(permit.map(|permit| permit.guard.stage), Ok(None), "{need:?}");
     }

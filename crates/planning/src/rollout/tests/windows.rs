@@ -119,7 +119,7 @@ fn at_wall(time: &str) -> Now {
 }
 
 /// What holds `web0`, and when it tries again, in seconds.
-fn outcome(found: &Found, need: Need, time: &str) -> (Result<(), String>, Option<u64>) {
+fn outcome(found: &Found, need: ClaimNeed, time: &str) -> (Result<(), String>, Option<u64>) {
     let now = at_wall(time);
     let view = RolloutView::new(&host("web0"), &instruction(), &found.0, now);
     let permit = view.permit(&FoundClaims::default(), need, now).map(drop);
@@ -133,13 +133,13 @@ fn a_policy_of_windows_alone_holds_hosts() {
     found.hosts("web", 1).policy(WINDOW, 10).with_record();
     let why = "no update window is open; the next one opens Tue 2026-11-24 09:00 UTC".to_owned();
     let closed = "2026-11-24T07:00:00Z";
-    assert_eq!(outcome(&found, Need::Claims, closed), (Err(why.clone()), Some(60)));
-    assert_eq!(outcome(&found, Need::Claims, "2026-11-24T12:00:00Z"), (Ok(()), None));
+    assert_eq!(outcome(&found, ClaimNeed::Take, closed), (Err(why.clone()), Some(60)));
+    assert_eq!(outcome(&found, ClaimNeed::Take, "2026-11-24T12:00:00Z"), (Ok(()), None));
     // Just before it opens the host waits no longer than that.
-    let (held, tries_in) = outcome(&found, Need::Claims, "2026-11-24T08:59:59Z");
+    let (held, tries_in) = outcome(&found, ClaimNeed::Take, "2026-11-24T08:59:59Z");
     assert!(held.is_err() && tries_in.is_some_and(|seconds| seconds <= 31), "{tries_in:?}");
     // A host that is not available anyway does not wait.
-    for need in [Need::ClaimsAgain, Need::Nothing, Need::New] {
+    for need in [ClaimNeed::Retake, ClaimNeed::Nothing, ClaimNeed::FirstInstall] {
         assert_eq!(outcome(&found, need, closed).0, Ok(()), "{need:?}");
     }
 }

@@ -66,8 +66,8 @@ pub(super) fn start(store: &Store, number: u32, max: u32) -> Option<StartGuard> 
             record_revision: store.0.revision_of(&Key::RolloutRecord(ORDER)),
             policy_revision: store.0.revision_of(&Key::RolloutPolicy),
             limits: vec![(web(), max)],
-            heeds_halt: true,
-            counted_at: None,
+            checks_halt: true,
+            failures_read_at: None,
             stage: None,
         }),
     })

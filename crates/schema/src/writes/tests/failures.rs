@@ -46,7 +46,7 @@ fn a_start_is_held_back_by_a_halt_and_by_failures_that_were_not_counted() {
         store.put(&Key::Failed(ORDER, HostName::new("counted").unwrap()), b"{}", 0);
         let mut guard = start(&store, 0, 1);
         if let Some(rollout) = guard.as_mut().and_then(|guard| guard.rollout.as_mut()) {
-            rollout.counted_at = Some(store.0.revision);
+            rollout.failures_read_at = Some(store.0.revision);
         }
         change(&mut store);
         let write = HostWrite {

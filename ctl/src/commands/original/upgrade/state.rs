@@ -38,7 +38,6 @@ pub(super) struct HostView {
 /// What the store says about the hosts of a rolling upgrade, at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UpgradeView {
-    /// The desired version.
     pub(super) desired: Option<Version>,
     /// The hosts that are known: on the roster, listed, reporting by scripts, or with a key of their own.
     pub(super) hosts: BTreeMap<HostName, HostView>,

@@ -50,7 +50,7 @@ pub(crate) struct OpenAndWaiting {
 }
 
 /// The open incidents and the waiting messages, with their file.
-pub(crate) struct KeptIncidents {
+pub(crate) struct IncidentStore {
     receivers: Vec<Receiver>,
     content: Mutex<Content>,
     /// The path of the file. It is locked before the content, and while the file is written; the content is not.
@@ -63,7 +63,7 @@ pub(crate) struct KeptIncidents {
     added: watch::Sender<()>,
 }
 
-impl KeptIncidents {
+impl IncidentStore {
     /// Opens the file. One that cannot be read is set aside, and no incident is open. Messages for others than these
     /// receivers are dropped. A new receiver hears of all open incidents.
     pub(crate) fn open_file(directory: &Path, receivers: Vec<Receiver>) -> std::io::Result<Self> {
@@ -264,7 +264,7 @@ mod tests {
         let receivers =
             [receiver("a", Severity::Info), receiver("b", Severity::Page), receiver("c", Severity::Info)];
         let open =
-            |count: usize| KeptIncidents::open_file(directory.path(), receivers[..count].to_vec()).unwrap();
+            |count: usize| IncidentStore::open_file(directory.path(), receivers[..count].to_vec()).unwrap();
         let kept = open(3);
         kept.advance(failing(IncidentKind::Failed, &["x"]), EpochSeconds(10), &AT_ONCE);
         let kept = open(3);
@@ -297,10 +297,10 @@ mod tests {
     fn while_the_store_is_away_only_that_counts_as_open() {
         let directory = tempfile::tempdir().unwrap();
         let one = receiver("a", Severity::Info);
-        let kinds = |kept: &KeptIncidents| -> Vec<IncidentKind> {
+        let kinds = |kept: &IncidentStore| -> Vec<IncidentKind> {
             kept.open_and_waiting(&one).open.iter().map(|open| open.incident.kind).collect()
         };
-        let open = || KeptIncidents::open_file(directory.path(), vec![one.clone()]).unwrap();
+        let open = || IncidentStore::open_file(directory.path(), vec![one.clone()]).unwrap();
         let kept = open();
         kept.advance(failing(IncidentKind::Failed, &["x"]), EpochSeconds(10), &AT_ONCE);
         assert_eq!(kinds(&kept), [IncidentKind::Failed]);
@@ -317,7 +317,7 @@ mod tests {
     fn a_receiver_that_stays_away_costs_bounded_space() {
         let directory = tempfile::tempdir().unwrap();
         let one = receiver("a", Severity::Info);
-        let kept = KeptIncidents::open_file(directory.path(), vec![one.clone()]).unwrap();
+        let kept = IncidentStore::open_file(directory.path(), vec![one.clone()]).unwrap();
         let causes: Vec<String> = (0..WAITING_MAX + 5).map(|n| n.to_string()).collect();
         let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
         kept.advance(failing(IncidentKind::Failed, &causes), EpochSeconds(10), &AT_ONCE);
@@ -336,9 +336,9 @@ mod tests {
     fn a_file_that_cannot_be_read_begins_anew() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("incidents.json"), "{").unwrap();
-        let kept = KeptIncidents::open_file(directory.path(), Vec::new()).unwrap();
+        let kept = IncidentStore::open_file(directory.path(), Vec::new()).unwrap();
         kept.advance(failing(IncidentKind::Lost, &["x"]), EpochSeconds(10), &AT_ONCE);
-        let kept = KeptIncidents::open_file(directory.path(), Vec::new()).unwrap();
+        let kept = IncidentStore::open_file(directory.path(), Vec::new()).unwrap();
         assert_eq!(kept.open().len(), 1);
         assert_eq!(std::fs::read(directory.path().join("incidents.bad")).unwrap(), b"{");
     }
