@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// Longest wait for one read or write. The agent answers from memory, so it never needs this long.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The same for requests for which the agent asks the store.
+/// Time limit of a request for which the agent asks the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for the whole output of a step, from which the agent has to remove secrets.
+/// Time limit of a request for the whole output of a step: the agent removes secrets from it.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest answer that is read, in bytes. The output of a step that is kept has at most 4 MiB and 64 KiB, and an escaped
 /// byte six.

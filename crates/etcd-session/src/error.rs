@@ -13,7 +13,7 @@ pub enum Class {
     /// The request may have been applied: read back, recognise the own write, then repeat
     /// idempotently.
     Unknown,
-    /// The same request will fail again.
+    /// A repeated request fails again.
     Fatal,
 }
 

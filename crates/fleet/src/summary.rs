@@ -20,7 +20,7 @@ impl Fleet {
         live.any(|facts| facts.readable_report().is_some_and(|report| !report.problems.is_empty()))
     }
 
-    /// The same for a caller that knows whether services fail.
+    /// Returns the state of the fleet, for a caller that knows whether services fail.
     pub(super) fn state_by(&self, is_service_down: bool) -> FleetState {
         let any = |test: fn(&FleetVerdict) -> bool| self.verdicts().values().any(test);
         let needs_somebody = |v: &FleetVerdict| {

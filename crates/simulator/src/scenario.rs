@@ -92,7 +92,7 @@ pub(crate) enum Incident {
     ReleaseClaims(usize),
     /// A machine whose host holds claims is off for this time.
     PowerOffHolder(u64),
-    /// The same machine cannot reach the store for this time.
+    /// The machine cannot reach the store for this time.
     CutHolder(u64),
     /// A host gets another role and group.
     ChangeRoster(usize),

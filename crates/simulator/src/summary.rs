@@ -8,7 +8,7 @@ pub struct Summary {
     pub revisions: u64,
     /// Updates that hosts started.
     pub starts: u64,
-    /// Those of them that took claims of limits.
+    /// Updates that took claims of limits.
     pub with_claims: u64,
     /// Hosts that were lost, so that their claims ended.
     pub lost: u64,

@@ -100,7 +100,7 @@ pub(super) fn health_of(fleet: &SharedFleet, moment: Moment) -> HealthView {
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct IncidentsView {
-    /// Those that somebody has to look at first come first.
+    /// The most urgent first.
     incidents: Vec<IncidentView>,
     /// The revision of the store at which they were found.
     revision: i64,

@@ -143,7 +143,7 @@ pub(super) fn routes() -> [Route; 17] {
             path: "/v1/incidents",
             handler: get(health::incidents),
             id: "incidents",
-            summary: "The open incidents, those that somebody has to look at first before others.",
+            summary: "The open incidents, the most urgent first.",
             parameters: vec![],
             answer: Answer::Incidents,
         },

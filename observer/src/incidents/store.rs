@@ -142,7 +142,7 @@ impl IncidentStore {
         notices
     }
 
-    /// Returns the open incidents, those that somebody has to look at first before others.
+    /// Returns the open incidents, the most urgent first.
     pub(crate) fn open(&self) -> Vec<OpenIncident> {
         self.lock().book.open()
     }

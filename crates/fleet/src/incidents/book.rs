@@ -222,7 +222,7 @@ impl IncidentBook {
         &self.lineage
     }
 
-    /// Returns the open incidents, those that somebody has to look at first before others.
+    /// Returns the open incidents, the most urgent first.
     pub fn open(&self) -> Vec<OpenIncident> {
         let open = self.incidents.values().filter(|tracked| tracked.is_open);
         let mut open: Vec<OpenIncident> = open

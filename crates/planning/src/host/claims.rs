@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kept {
     All,
-    /// Those of limits that go on counting a host that gave up.
+    /// The claims of limits that go on counting a host that gave up.
     OnFailure,
     None,
 }

@@ -117,7 +117,7 @@ pub struct Observed<'a> {
 /// The commands that run under claims of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Commands {
-    /// Those that run, with the claims that they took.
+    /// Commands that run, with the claims that they took.
     pub running: BTreeMap<Token, Vec<HeldClaim>>,
     /// Ended commands that still hold claims, with the time at which that was first seen, outside of a
     /// validation.

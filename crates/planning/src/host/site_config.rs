@@ -13,10 +13,10 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Leftovers {
-    /// They are killed when the step ends, and counted in its result.
+    /// Processes that a step leaves behind are killed when it ends, and counted in its result.
     #[default]
     Kill,
-    /// They keep running; for steps that start a daemon without a service manager.
+    /// Processes that a step leaves behind keep running: for steps that start a daemon without a service manager.
     Keep,
 }
 

@@ -25,11 +25,11 @@ use std::time::Duration;
 
 /// Shortest time between two reads of the whole fleet.
 pub(super) const READ_PAUSE: Duration = Duration::from_millis(500);
-/// The same as a multiple of the time that a read takes: the more hosts, the longer.
+/// Shortest time between two reads, as a multiple of the time that a read takes: the more hosts, the longer.
 const READ_PAUSE_FACTOR: u32 = 20;
 /// Interval at which the fleet is read though nothing has changed.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// The same while the host looks after vanished hosts: it does not watch the keys of that.
+/// Interval at which the fleet is read while hosts that vanished hold claims: the host does not watch those keys.
 const LOOK_AFTER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the host does that looks whether its rollout has ended.

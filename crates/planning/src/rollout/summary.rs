@@ -30,17 +30,17 @@ pub struct StageSummary {
     pub soak_ends_at: Option<EpochSeconds>,
     /// Number of its hosts.
     pub host_count: usize,
-    /// Those that have the version.
+    /// Hosts that have the version.
     pub proven_count: usize,
-    /// Those that are being updated.
+    /// Hosts that are being updated.
     pub running_count: usize,
-    /// Those that failed or were lost.
+    /// Hosts that failed or were lost.
     pub failed_count: usize,
-    /// Those that have not started.
+    /// Hosts that have not started.
     pub waiting_count: usize,
-    /// Those whose agents do not run: they have not started, or they were proven and vanished.
+    /// Hosts whose agents do not run: they have not started, or they were proven and vanished.
     pub absent_count: usize,
-    /// Those that an operator excused.
+    /// Hosts that an operator excused.
     pub excused_count: usize,
 }
 
@@ -48,12 +48,12 @@ pub struct StageSummary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StageState {
-    /// They may not: an earlier stage comes first.
+    /// Its hosts may not start: an earlier stage comes first.
     #[default]
     Closed,
-    /// They may.
+    /// Its hosts may start.
     Open,
-    /// They may, and all of them are through: they are observed before the next stage opens.
+    /// Its hosts are through, and are observed before the next stage opens.
     Soaking,
 }
 

@@ -17,7 +17,7 @@ pub enum LimitDetail {
         max: u32,
         /// How many others hold a claim of it.
         used: usize,
-        /// Those of them whose claims can be read.
+        /// Holders whose claims can be read.
         holders: Vec<HostName>,
     },
     /// Other hosts wait for the same limit and come first.
