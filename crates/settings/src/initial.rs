@@ -6,6 +6,7 @@ use crate::store::StoreSettings;
 use schema::names::{HostName, Role};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
+use toml_reader::SettingsErrors;
 
 /// The settings that a host is set up with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,17 @@ pub struct Initial {
     pub labels: BTreeMap<String, String>,
     /// The store. `backstop` and `live_lease` are not written: their defaults fit every host.
     pub store: StoreSettings,
+}
+
+/// Why an agent would not run with the initial settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InitialError {
+    /// It would not start at all.
+    #[error(transparent)]
+    Mistakes(#[from] SettingsErrors),
+    /// Another file sets this differently.
+    #[error("other settings of this host set {0} differently")]
+    Differs(&'static str),
 }
 
 impl Initial {
@@ -96,11 +108,11 @@ impl Initial {
     /// and one that is read earlier may add to them.
     ///
     /// # Errors
-    /// Returns the mistake in the fragments, or the setting that another fragment changes.
-    pub fn check(&self, name: &HostName, fragments: &[(String, String)]) -> Result<Settings, String> {
-        let whole = read(fragments).map_err(|error| error.to_string())?;
+    /// Returns the mistakes in the fragments, or the setting that another fragment changes.
+    pub fn check(&self, name: &HostName, fragments: &[(String, String)]) -> Result<Settings, InitialError> {
+        let whole = read(fragments)?;
         let Settings { host, role, group, labels, store, .. } = &whole;
-        let differs = |name: &str| format!("other settings of this host set {name} differently");
+        let differs = InitialError::Differs;
         let (backstop, live_lease) = (store.backstop, store.live_lease);
         if *store != (StoreSettings { backstop, live_lease, ..self.store.clone() }) {
             return Err(differs("[store]"));
@@ -196,7 +208,7 @@ mod tests {
             let found = initial(ours).check(&HostName::new("web-1").unwrap(), &files);
             match expected {
                 None => assert_eq!(found.err(), None, "{before} {after}"),
-                Some(part) => assert!(found.clone().unwrap_err().contains(part), "{found:?}"),
+                Some(part) => assert!(found.clone().unwrap_err().to_string().contains(part), "{found:?}"),
             }
         };
         check("", "", None);

@@ -31,7 +31,7 @@ pub use agent::{LogFormat, Settings, read_version_file};
 pub use bundles::BundlesSettings;
 pub use command::VERSION_PLACEHOLDER;
 pub use error::name_of;
-pub use initial::Initial;
+pub use initial::{Initial, InitialError};
 pub use merge::is_secret_name;
 pub use notify::{AlertmanagerSettings, NoticeCommandSettings, NotifySettings, WebhookSettings};
 pub use objects::ObjectsSettings;

@@ -235,16 +235,21 @@ impl ListedHost {
     }
 }
 
+/// A text that is no label of a host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("label {} is not NAME=VALUE", quoted(.0))]
+pub struct NotALabel(String);
+
 impl HostFilter {
     /// Parses a label of a host.
     ///
     /// # Errors
-    /// Returns what is wrong with it.
-    pub fn parse_label(text: &str) -> Result<(String, String), String> {
+    /// Returns an error if it is not `NAME=VALUE`, or has control characters.
+    pub fn parse_label(text: &str) -> Result<(String, String), NotALabel> {
         text.split_once('=')
             .filter(|(name, value)| Role::new(*name).is_ok() && !value.chars().any(char::is_control))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .ok_or_else(|| format!("label {} is not NAME=VALUE", quoted(text)))
+            .ok_or_else(|| NotALabel(text.to_owned()))
     }
 
     /// Returns which name no host of the fleet has, also no decommissioned one: it is probably misspelled, and an empty

@@ -8,7 +8,6 @@ use crate::time::EpochSeconds;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::convert::Infallible;
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A form of values. A type with a form of its own implements this itself; the other records are [`Json`].
@@ -16,7 +15,7 @@ pub trait Form {
     /// What is read and written.
     type Value;
     /// Why bytes cannot be read.
-    type Error: fmt::Display;
+    type Error: std::error::Error + Send + Sync + 'static;
     /// The first words of the description of such a value in `docs/keys.md`.
     const WORDS: &'static str;
 
@@ -30,9 +29,12 @@ pub trait Form {
     fn write(value: &Self::Value) -> String;
 }
 
+/// Why a value does not have the form of its key.
+pub(crate) type FormError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Reads a value, and returns it as this program writes it.
-pub(super) fn rewrite<F: Form>(value: &[u8]) -> Result<String, String> {
-    F::read(value).map(|value| F::write(&value)).map_err(|error| error.to_string())
+pub(super) fn rewrite<F: Form>(value: &[u8]) -> Result<String, FormError> {
+    Ok(F::write(&F::read(value)?))
 }
 
 /// A record as JSON with a format version.

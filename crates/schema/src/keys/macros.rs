@@ -79,7 +79,7 @@ macro_rules! keys {
             ///
             /// # Errors
             /// Returns why the value cannot be read.
-            pub fn rewrite(&self, value: &[u8]) -> Result<String, String> {
+            pub fn rewrite(&self, value: &[u8]) -> Result<String, form::FormError> {
                 match self {
                     $(Self::$name { .. } => form::rewrite::<$form>(value),)+
                 }
