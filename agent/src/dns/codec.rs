@@ -305,11 +305,11 @@ pub(super) fn refused(packet: &[u8]) -> Reply {
 /// What a packet of a forwarder means for a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForwardedAnswer {
-    /// It answers the query.
+    /// The message answers the query.
     Good,
-    /// It says that the forwarder has no answer; another one may have it.
+    /// The message says that the forwarder has no answer; another one may have it.
     Failed,
-    /// It is no answer to this query.
+    /// The message is no answer to this query.
     Unrelated,
 }
 

@@ -22,16 +22,16 @@ pub(crate) struct Key {
 /// What is done with a key.
 #[derive(Debug)]
 pub(crate) enum Treatment {
-    /// It is acted on.
+    /// The key is acted on.
     Accepted {
         /// What it does, for the manual.
         what: &'static str,
         merge: Merge,
         read: Read,
     },
-    /// It has no meaning in the Compose Specification.
+    /// The key has no meaning in the Compose Specification.
     NoMeaning(&'static str),
-    /// It is a mistake.
+    /// The key is a mistake.
     Refused {
         why: &'static str,
         /// What to write instead.
@@ -55,9 +55,9 @@ pub(crate) enum Merge {
 pub(crate) enum Read {
     /// By this function, into the service.
     Service(fn(&mut Reader<'_>, &mut Draft, &Field<'_>)),
-    /// It is a mapping with keys of its own, which are parts of the service.
+    /// The key is a mapping with keys of its own, which are parts of the service.
     Object(&'static Object),
-    /// It is a mapping with names that the operator chooses, and each value has these keys.
+    /// The key is a mapping with names that the operator chooses, and each value has these keys.
     Each(&'static Object),
     /// By the code that reads the mapping, before or beside its other keys.
     Apart,

@@ -114,10 +114,8 @@ struct Envelope<'a, T> {
 /// Why the text of a version cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// It is not UTF-8.
     #[error("the value is not UTF-8")]
     NotText,
-    /// It breaks a rule of names.
     #[error(transparent)]
     Name(#[from] NameError),
 }

@@ -6,13 +6,10 @@ pub const CONFIG_VALUE_MAX_BYTES: usize = 16 * 1024;
 /// The rule that a value breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigValueError {
-    /// It has this many bytes.
     #[error("it has {0} bytes; at most {CONFIG_VALUE_MAX_BYTES} are allowed")]
     Long(usize),
-    /// It is not UTF-8.
     #[error("it is not UTF-8")]
     NotText,
-    /// It has this control character.
     #[error("it has the control character {0:?}")]
     Control(char),
 }

@@ -33,7 +33,6 @@ const ALL: &str = "all";
 /// Why a text does not say what hosts have in common.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitByError {
-    /// It is none of the texts.
     #[error("{} is not fleet, role, group or labels.NAME", crate::names::quoted(.0))]
     Unknown(String),
     /// The name of the label breaks a rule.

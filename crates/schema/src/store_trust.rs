@@ -134,9 +134,9 @@ pub enum StoreTrust {
     Unread,
     /// The store has no identity and this host has never had a store: the identity may be written.
     Unclaimed,
-    /// It is the host's store.
+    /// The store is the host's store.
     Trusted,
-    /// It is the host's store after `store accept`: the host forgets what it remembered and adopts
+    /// The store is the host's store after `store accept`: the host forgets what it remembered and adopts
     /// this epoch.
     Accepted { epoch: u64 },
     /// The identity exists but cannot be read: it is damaged, or was written by a newer program.
@@ -149,7 +149,7 @@ pub enum StoreTrust {
         /// The sign that showed it.
         by: WentBack,
     },
-    /// It is another fleet's store. Nothing is written to it.
+    /// The store is another fleet's store. Nothing is written to it.
     OtherLineage {
         /// The lineage that this host belongs to.
         ours: Token,

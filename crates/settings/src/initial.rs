@@ -26,7 +26,6 @@ pub struct Initial {
 /// Why an agent would not run with the initial settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InitialError {
-    /// It would not start at all.
     #[error(transparent)]
     Mistakes(#[from] SettingsErrors),
     /// Another file sets this differently.

@@ -17,7 +17,7 @@ pub(crate) enum EndWait {
     KeepsMark,
     Reads,
     Ends,
-    /// It marks that it writes the record, reads what that follows from, and writes it.
+    /// The host marks that it writes the record, reads what that follows from, and writes it.
     BeginsRecord,
     ReadsRecord {
         is_marked: bool,

@@ -21,7 +21,7 @@ pub(crate) enum Life {
     /// Its process was started again.
     Restarted,
     Rebooted,
-    /// It found no journal.
+    /// The agent found no journal.
     New,
 }
 

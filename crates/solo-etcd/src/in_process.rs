@@ -26,13 +26,13 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// What the network between clients and the store does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// It carries everything.
+    /// The link carries everything.
     Open,
-    /// It refuses attempts to connect. Open connections stay open.
+    /// The link refuses attempts to connect. Open connections stay open.
     Refusing,
-    /// It carries nothing, and no connection breaks: nobody answers.
+    /// The link carries nothing, and no connection breaks: nobody answers.
     Silent,
-    /// It carries requests to the store, and no answers to clients.
+    /// The link carries requests to the store, and no answers to clients.
     WithoutAnswers,
 }
 

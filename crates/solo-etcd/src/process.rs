@@ -15,9 +15,9 @@ const START_TICKS: usize = 19;
 /// Whether a figure only rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FigureKind {
-    /// It rises, from the start of the process.
+    /// The value rises, from the start of the process.
     Counter,
-    /// It rises and falls.
+    /// The value rises and falls.
     Gauge,
 }
 

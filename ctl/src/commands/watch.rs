@@ -20,7 +20,7 @@ const REST_MAX: Duration = Duration::from_secs(15);
 /// How long a verb goes on with its question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It asks once.
+    /// The command asks once.
     Once,
     /// Until the answer is final, or somebody interrupts it. Every change is shown.
     Watch,

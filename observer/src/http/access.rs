@@ -25,9 +25,9 @@ pub(super) struct Access {
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// It comes from a page of another site.
+    /// The request comes from a page of another site.
     OtherSite,
-    /// It has no token, or not the right one.
+    /// The request has no token, or not the right one.
     NoToken,
 }
 

@@ -22,9 +22,9 @@ use std::time::Duration;
 pub(super) enum Freshness {
     /// Nothing was read yet.
     Starting,
-    /// It is the present.
+    /// The snapshot is the present.
     Fresh,
-    /// It is old.
+    /// The snapshot is old.
     Stale,
 }
 

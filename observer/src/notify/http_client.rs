@@ -34,13 +34,13 @@ const OF_NOW: [StatusCode; 8] = [
 /// Why a receiver does not have a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SendError {
-    /// It cannot be reached, or cannot take messages now.
+    /// The receiver cannot be reached, or cannot take messages now.
     Failed(String),
-    /// It cannot take messages for so long, as it says.
+    /// The receiver cannot take messages for so long, as it says.
     Busy(String, Duration),
-    /// It does not accept this message.
+    /// The receiver does not accept this message.
     Refused(String),
-    /// It is no receiver any more.
+    /// The receiver is no receiver any more.
     Gone(String),
 }
 

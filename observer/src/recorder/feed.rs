@@ -50,9 +50,9 @@ pub(super) struct FullSnapshot {
 /// What the recorder wants, and how much waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
-    /// It wants everything, because a segment is long enough.
+    /// The recorder wants everything, because a segment is long enough.
     next: AtomicBool,
-    /// It wants everything, because something could not be written or told.
+    /// The recorder wants everything, because something could not be written or told.
     whole: AtomicBool,
     /// Something could not be told.
     is_lost: AtomicBool,

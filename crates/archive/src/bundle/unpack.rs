@@ -24,7 +24,6 @@ pub enum UnpackError {
         /// The error of the system.
         error: io::Error,
     },
-    /// It is not a bundle, or one that does harm.
     #[error("this is not a bundle: {0}")]
     Refused(String),
     /// A newer program wrote it.

@@ -34,7 +34,6 @@ pub(super) enum ObjectLocation {
 /// Why a text is not the URL of an object store. The text is not repeated: somebody may have written a password into it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It begins otherwise.
     #[error("the URL of an object store is s3://BUCKET/PREFIX or file:///ABSOLUTE/DIRECTORY")]
     Scheme,
     /// The bucket cannot exist.

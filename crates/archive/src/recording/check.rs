@@ -20,11 +20,11 @@ pub struct Diagnostic {
 /// Kinds of what is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiagnosticKind {
-    /// It cannot be read: it is damaged, or a newer program wrote it.
+    /// The segment cannot be read: it is damaged, or a newer program wrote it.
     Unreadable,
-    /// It continues a segment that is not there.
+    /// The segment continues a segment that is not there.
     Missing,
-    /// It contradicts another segment.
+    /// The segment contradicts another segment.
     Contradiction,
     /// The recorder has not closed it: it writes it, or was stopped.
     NotClosed,

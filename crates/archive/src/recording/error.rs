@@ -9,7 +9,6 @@ use std::{fmt, io};
 /// Why a segment cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
-    /// It does not begin as a segment does.
     #[error("this is not a segment of a recording")]
     NotASegment,
     /// A newer program wrote it.
@@ -21,14 +20,12 @@ pub enum SegmentError {
         /// The version of the program that wrote it.
         program: String,
     },
-    /// It is not as it was written.
     #[error("it is damaged at byte {at}: {why}")]
     Damaged {
         /// Position of the damaged part, in bytes.
         at: usize,
         why: String,
     },
-    /// It ends before its first keys are complete.
     #[error("it ends before the keys at its beginning are complete: its recorder was stopped there")]
     Unfinished,
 }
@@ -64,13 +61,10 @@ pub struct UnusableSegment {
 /// Why a segment of a place cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableReason {
-    /// It cannot be read.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// It is not a segment that this program reads.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// It is another segment.
     #[error("its header does not match its name")]
     OtherName,
 }

@@ -38,11 +38,11 @@ impl Default for IncidentTimes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
-    /// It opened.
+    /// The incident opened.
     Opened,
-    /// It closed.
+    /// The incident closed.
     Resolved,
-    /// It opens and closes again and again. Nothing more is said for an hour.
+    /// The incident opens and closes again and again. Nothing more is said for an hour.
     Flapping,
 }
 

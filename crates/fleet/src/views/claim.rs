@@ -32,9 +32,9 @@ pub struct ClaimView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Agent {
     Live,
-    /// It does not run; the time is given if another host saw that.
+    /// The agent does not run; the time is given if another host saw that.
     Vanished(Option<String>),
-    /// It has not run for so long that the host counts as lost.
+    /// The agent has not run for so long that the host counts as lost.
     Lost,
     NotKnown,
 }

@@ -62,17 +62,17 @@ pub enum HostChange {
     Live,
     /// The health of one of its services.
     Health,
-    /// It halted a rollout.
+    /// The host halted a rollout.
     Halt,
-    /// It opened a stage of a rollout.
+    /// The host opened a stage of a rollout.
     Stage,
-    /// It began to observe the hosts up to a stage.
+    /// The host began to observe the hosts up to a stage.
     Soak,
-    /// It noticed that a rollout has ended.
+    /// The host noticed that a rollout has ended.
     End,
-    /// It counts as failed in a rollout.
+    /// The host counts as failed in a rollout.
     Failure,
-    /// It let the fleet go back to an earlier version.
+    /// The host let the fleet go back to an earlier version.
     Rollback,
 }
 

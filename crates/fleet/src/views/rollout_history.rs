@@ -52,7 +52,7 @@ impl fmt::Display for RolloutHistory {
 pub enum PastOutcome {
     /// Every host is through with it.
     Ended,
-    /// It is the present one, and hosts start.
+    /// The rollout is the present one, and hosts start.
     GoesOn,
     /// Too many hosts failed, and nobody resumed it.
     Halted,

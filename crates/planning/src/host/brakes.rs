@@ -16,7 +16,7 @@ use schema::writes::claims::{FoundClaims, RolloutGuard};
 /// What a host knows of the brakes.
 #[derive(Debug, Clone, Copy)]
 pub enum Brakes<'a> {
-    /// It has not asked: the start transaction finds out.
+    /// The host has not asked: the start transaction finds out.
     Unasked,
     /// A start was refused by this, then, and nothing was read since.
     Refused(&'a WhyNot, BootMillis),

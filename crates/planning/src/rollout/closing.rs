@@ -98,12 +98,12 @@ pub enum ClosingTask {
     Stop,
     /// Nothing now: another host looks, or writes the record. So many agents run; 0 if that is not known.
     Wait(u32),
-    /// It writes the record, which nobody else does if every host has the version already.
+    /// The host writes the record, which nobody else does if every host has the version already.
     WriteRecord,
-    /// It takes the mark, if the mark still has this revision: 0 if there is none. So many agents ran when it was
+    /// The host takes the mark, if the mark still has this revision: 0 if there is none. So many agents ran when it was
     /// written.
     Begin(i64, u32),
-    /// It holds the mark, and looks.
+    /// The host holds the mark, and looks.
     Look,
 }
 

@@ -37,20 +37,20 @@ const LOOK_AFTER_INTERVAL: Duration = Duration::from_secs(5);
 pub enum EndTask {
     /// Nothing more: the rollout has ended, or another one is current.
     Stop,
-    /// It looks again later, or when this changes.
+    /// The host looks again later, or when this changes.
     Wait(WaitsFor),
-    /// It writes its mark again, with this number of agents: the others ask the less often, the more there are.
+    /// The host writes its mark again, with this number of agents: the others ask the less often, the more there are.
     Tell(u32),
-    /// It looks after hosts that vanished, in their update or after their proof: nobody else may wait for them.
+    /// The host looks after hosts that vanished, in their update or after their proof: nobody else may wait for them.
     LookAfter(Holders),
-    /// It halts the rollout: too many hosts failed, and none waits that would notice. The first of these
+    /// The host halts the rollout: too many hosts failed, and none waits that would notice. The first of these
     /// transactions that the store permits counts.
     Halt(Vec<Transaction>),
-    /// It opens the next stage, or prepares that.
+    /// The host opens the next stage, or prepares that.
     Stage(Transaction),
     /// The timer of this stage is started: the hosts up to it are observed for so long.
     Soak(u32, Span),
-    /// It writes that the rollout has ended.
+    /// The host writes that the rollout has ended.
     End(Transaction),
 }
 

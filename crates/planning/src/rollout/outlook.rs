@@ -20,7 +20,7 @@ pub(super) const HALT_ENDS: &str = "it ends with `orchestrate rollout rollback`,
 /// Whether a rollout as a whole goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolloutState {
-    /// It has ended.
+    /// The rollout has ended.
     Ended,
     /// Its order was refused: nothing ever starts. The text says why.
     Refused(String),
@@ -28,7 +28,7 @@ pub enum RolloutState {
     Halted(String),
     /// A pause or a freeze of the fleet keeps all hosts from starting. The text says which.
     Frozen(String),
-    /// It goes on.
+    /// The rollout goes on.
     GoesOn,
 }
 

@@ -129,15 +129,15 @@ pub struct RolloutStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutWord {
-    /// It has ended.
+    /// The rollout has ended.
     Ended,
-    /// It was refused.
+    /// The rollout was refused.
     Refused,
-    /// It is halted.
+    /// The rollout is halted.
     Halted,
     /// A pause or a freeze of the fleet holds.
     Frozen,
-    /// It goes on.
+    /// The rollout goes on.
     GoesOn,
 }
 

@@ -13,18 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What became of a host in a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostResult {
-    /// It has the version.
+    /// The host has the version.
     Proven,
-    /// It failed and does not try again by itself, or it vanished in its update.
+    /// The host failed and does not try again by itself, or it vanished in its update.
     Failed,
-    /// It was proven, and its agent does not run any more. Whoever looks for the end of the rollout counts it as
+    /// The host was proven, and its agent does not run any more. Whoever looks for the end of the rollout counts it as
     /// failed if it does not come back.
     Vanished,
     /// Its agent does not run, and it did not start.
     Absent,
-    /// It does not have the version, and an operator said that nobody waits for it.
+    /// The host does not have the version, and an operator said that nobody waits for it.
     Excused,
-    /// It waits for its turn, or is being updated.
+    /// The host waits for its turn, or is being updated.
     Pending,
 }
 

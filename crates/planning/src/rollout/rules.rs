@@ -111,9 +111,9 @@ impl Rules {
 pub enum RecordTask {
     /// Nothing: there is a record, or none is needed, or another host writes it.
     None,
-    /// It marks that it writes the record.
+    /// The host marks that it writes the record.
     Begin,
-    /// It writes the record.
+    /// The host writes the record.
     Write,
 }
 

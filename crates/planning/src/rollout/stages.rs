@@ -95,7 +95,7 @@ fn choose<'a>(
 /// What a host knows of its stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StageView {
-    /// It is open: this key says so, and has this revision. The first stage needs no key.
+    /// The stage is open: this key says so, and has this revision. The first stage needs no key.
     Open(Option<(Key, i64)>),
     Closed {
         stage: StageName,

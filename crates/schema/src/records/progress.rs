@@ -38,11 +38,11 @@ impl HostProgress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProgressState {
-    /// It started, and neither is proven nor gave up.
+    /// The host started, and neither is proven nor gave up.
     Started,
-    /// It was proven.
+    /// The host was proven.
     Proven,
-    /// It gave up. It tries again only after an hour or more, or when an operator asks.
+    /// The host gave up. It tries again only after an hour or more, or when an operator asks.
     GaveUp,
 }
 

@@ -61,10 +61,8 @@ pub enum LimitOptionError {
     /// The value breaks a rule of names.
     #[error(transparent)]
     Value(#[from] NameError),
-    /// It does not say what the hosts have in common.
     #[error(transparent)]
     By(#[from] LimitByError),
-    /// It names a value of the fleet.
     #[error("{}: the fleet has no values; write fleet=SIZE", quoted(.0))]
     ValueOfFleet(String),
 }

@@ -119,7 +119,7 @@ pub struct ExpectedKeys {
 /// What became of a transaction of a host whose answer was lost, or whose comparisons did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was applied at this revision.
+    /// The write was applied at this revision.
     Applied(i64),
     /// A comparison failed, so nothing was written.
     Refused(WriteRefusal),
@@ -128,7 +128,7 @@ pub enum Outcome {
     /// The rollout is not as the host knew it, or somebody else holds a claim that the host wanted.
     /// Nothing was written.
     HeldBack,
-    /// It was not applied, or the keys were not the expected ones. It can be repeated with those that
+    /// The write was not applied, or the keys were not the expected ones. It can be repeated with those that
     /// were found.
     Repeat(ExpectedKeys),
 }

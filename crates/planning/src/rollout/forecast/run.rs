@@ -41,7 +41,7 @@ pub(super) enum Event {
 pub(super) enum Soaking {
     /// There is none, or its hosts are not through.
     No,
-    /// It has begun, and its timer has not.
+    /// The soak has begun, and its timer has not.
     Begun,
     Timed,
     /// Its time is over.

@@ -74,18 +74,18 @@ pub struct ForecastHost {
 /// What becomes of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has the version.
+    /// The host has the version.
     Proven,
-    /// It fails.
+    /// The host fails.
     Failed,
-    /// It is being updated, and neither is proven nor gives up.
+    /// The host is being updated, and neither is proven nor gives up.
     Running,
     /// Its agent does not run.
     Off,
     /// The rollout does not wait for it.
     Excused,
-    /// It does not start: a freeze matches it, or no window opens, or its stage stays closed.
+    /// The host does not start: a freeze matches it, or no window opens, or its stage stays closed.
     Held(String),
-    /// It waits for this limit.
+    /// The host waits for this limit.
     Waits(Limit),
 }

@@ -14,11 +14,11 @@ pub(crate) fn upgrade_reads() -> ([Key; 2], [Prefix; 4]) {
 /// How far a host is in the rolling upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UpgradeState {
-    /// It is listed under the desired version.
+    /// The host is listed under the desired version.
     Upgraded,
-    /// It may run, and is not listed under the desired version.
+    /// The host may run, and is not listed under the desired version.
     Upgrading,
-    /// It may not run.
+    /// The host may not run.
     Pending,
 }
 
