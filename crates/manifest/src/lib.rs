@@ -1,7 +1,7 @@
 //! Manifests: Compose files that say which services of a group run, how often and where.
 //!
-//! [`read`] merges the files of an [`Input`] and returns a [`Manifest`] of validated types, or all mistakes with their
-//! lines. A manifest has a canonical form and a digest ([`Digest`]), and [`diff`] compares two.
+//! [`read()`] merges the files of an [`Input`] and returns a [`Manifest`] of validated types, or all mistakes with their
+//! lines. A manifest has a canonical form and a digest ([`Digest`]), and [`diff()`] compares two.
 //!
 //! Nothing in a file is ignored silently: a table of all keys of the Compose Specification says for each whether it is
 //! acted on or refused ([`table_as_markdown`]). Names that begin with `x-` are ignored, as the specification says.
