@@ -6,6 +6,7 @@ use std::process::ExitCode;
 /// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
+    /// Yes, or done.
     Yes,
     /// No. Also if a deadline passed and the last linearizable read answered no.
     No,

@@ -38,7 +38,7 @@ impl HostFacts {
         self.roster.as_ref().is_some_and(|entry| !entry.from_script)
     }
 
-    /// Returns the report of a host whose agent runs; `None` if it cannot be read.
+    /// Returns the report; `None` if no agent runs on the host, or if the report cannot be read.
     pub(super) fn live_report(&self) -> Option<&Report> {
         if self.live.is_some() { self.readable_report() } else { None }
     }

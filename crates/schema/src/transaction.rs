@@ -83,7 +83,7 @@ pub struct Transaction {
     /// What the writer wants to know next if the operations are applied, read after them. Of a large range only the
     /// first entries are read.
     pub reads_after: Vec<Read>,
-    /// The operations if a comparison does not hold.
+    /// What the writer wants to know if a comparison does not hold.
     pub reads_instead: Vec<Read>,
     /// True if applying the transaction twice has the same effect as applying it once, so that it
     /// may be sent again after a lost answer.

@@ -22,7 +22,7 @@ pub(crate) struct Disturbed {
     order: InstructionOrder,
     /// The limits that count the host; none if it needed no claims, or gave up.
     limits: BTreeSet<Limit>,
-    /// The rollouts in which its claims ended because it was lost, or in a store that went back.
+    /// The limits whose claims ended because the host was lost, or in a store that went back.
     excused: BTreeSet<Limit>,
     /// The limits that go on counting the host when it gave up.
     keeps: BTreeSet<Limit>,

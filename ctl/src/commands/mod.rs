@@ -1,7 +1,7 @@
 //! The verbs. `verb.rs` says what a verb is, and `verbs.rs` has the list of them.
 //!
 //! Each verb has its file in the folder of its subject. The arrows between the folders go one way: `original` uses the
-//! others, `state` uses `rollout` and `services`, `rollout` uses `store`, and `setup` uses `state`. The files
+//! others, `state` uses `past`, `rollout`, `services` and `store`, `rollout` uses `store`, and `setup` uses `state`. The files
 //! beside the folders serve all of them: `context.rs` is the access to the store, `fleet.rs` reads the fleet,
 //! `selection.rs` the hosts that options select, and `watch.rs` shows an answer again.
 

@@ -113,6 +113,7 @@ fn own_rows() -> Vec<Row> {
         row("no log", "logs web-1", 2, ""),
         row("no bundle", "logs web-1 --from file:///srv", 2, ""),
         row("no report", "bundle web-1 --from file:///srv", 2, ""),
+        row("no retry", "retry web-1", 2, ""),
         row("no store to show", "store show", 2, ""),
         row("no store to accept", "store accept --version 43", 2, ""),
         row("nothing is written that may not work", "bootstrap --directory @HOST/etc", 2, ""),

@@ -125,6 +125,7 @@ impl Row {
 
     /// Expects that there is no answer.
     pub(super) fn cannot_be_told(mut self) -> Self {
+        self.name = "it cannot be told";
         (self.code, self.out) = (2, Out::Exactly(String::new()));
         (self.err, self.stands) = (Vec::new(), Vec::new());
         self

@@ -7,7 +7,7 @@ use super::failures::{Budget, Failures};
 use super::halt::halts;
 use super::holders::{Holders, Proven};
 use super::opening::{Members, StageTask, stage_task};
-use super::results::{HostResult, is_proven, vanished_by_version};
+use super::results::{HostResult, vanished_by_version};
 use super::rules::{Rules, record_of};
 use super::stages::open_stage;
 use schema::instruction::Instruction;
@@ -29,16 +29,19 @@ pub(super) const READ_PAUSE: Duration = Duration::from_millis(500);
 const READ_PAUSE_FACTOR: u32 = 20;
 /// Interval at which the fleet is read though nothing has changed.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// Interval at which the fleet is read while hosts that vanished hold claims: the host does not watch those keys.
+/// Interval at which the fleet is read while vanished hosts are waited for: the keys of that are not watched.
 const LOOK_AFTER_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The host with the mark watches claims and versions while it waits for at most so many hosts.
+const FEW_HOSTS: usize = 20;
 
 /// What the host does that looks whether its rollout has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndTask {
     /// Nothing more: the rollout has ended, or another one is current.
     Stop,
-    /// The host looks again later, or when this changes.
-    Wait(WaitsFor),
+    /// The host waits for so many hosts.
+    Wait(usize),
     /// The host writes its mark again, with this number of agents: the others ask the less often, the more there are.
     Tell(u32),
     /// The host looks after hosts that vanished, in their update or after their proof: nobody else may wait for them.
@@ -52,15 +55,6 @@ pub enum EndTask {
     Soak(u32, Span),
     /// The host writes that the rollout has ended.
     End(Transaction),
-}
-
-/// What the next stage, or the end, waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitsFor {
-    /// Hosts prove the version, fail, or are not waited for any more.
-    Progress,
-    /// Proven hosts list the version and give their claims back.
-    Release,
 }
 
 /// Returns what is read, all at one revision.
@@ -91,11 +85,12 @@ impl EndTask {
         [pause, latest.max(pause)]
     }
 
-    /// Returns the ranges that the host with the mark watches until its next read. Each host writes several keys of
-    /// its claims and its version, so those are watched only while they can change what the host does.
+    /// Returns the ranges that the host with the mark watches until its next read. Each host writes its claims and its
+    /// version several times in an update. While many hosts are waited for, none of those writes settles a stage or
+    /// the rollout, so they are not watched.
     pub fn follows(&self, order: InstructionOrder) -> Vec<Prefix> {
         let (_, mut ranges) = end_reads(order);
-        if *self != Self::Wait(WaitsFor::Release) {
+        if matches!(self, Self::Wait(hosts) if *hosts > FEW_HOSTS) {
             ranges.retain(|range| !matches!(range, Prefix::Announced | Prefix::Claimed));
         }
         ranges
@@ -128,7 +123,7 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     let proven = Proven { order, lost_after: record.lost_after, hosts };
     let opening = StageOpening { at: ended.at, by: ended.by.clone(), hosts: live_hosts(found) };
     let stage = stage_task(&members, &opening);
-    let waits_for = waits_for(&members, open_stage(order, &record.stages, found), order, found);
+    let waits_for = members.unsettled(open_stage(order, &record.stages, found)).count();
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, &rules, &failures, Author { by: ended.by.clone(), at: ended.at });
     if !halts.is_empty() {
@@ -151,16 +146,6 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
         return EndTask::Wait(waits_for);
     }
     EndTask::End(end(order, ended, found))
-}
-
-/// Returns what the stage after `open`, or the end, waits for.
-fn waits_for(members: &Members<'_>, open: u32, order: InstructionOrder, found: &KeySnapshot) -> WaitsFor {
-    let mut unsettled = members.unsettled(open).peekable();
-    if unsettled.peek().is_some() && unsettled.all(|(host, _)| is_proven(host, order, found)) {
-        WaitsFor::Release
-    } else {
-        WaitsFor::Progress
-    }
 }
 
 /// Returns the hosts that hold claims for an update and whose agents do not run.

@@ -37,7 +37,7 @@ pub use closing::{
     ClosingTask, DriverSeen, MARK_INTERVAL, MARK_SECONDS, NEWS_DELAY, ask_delay, closing_reads, closing_task,
     opened_delay, stage_delay,
 };
-pub use end::{EndTask, WaitsFor, end_reads, end_task};
+pub use end::{EndTask, end_reads, end_task};
 pub use failures::failed_hosts;
 pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,

@@ -105,13 +105,6 @@ pub(super) fn has_started(host: &HostName, order: InstructionOrder, found: &KeyS
     })
 }
 
-/// True if a host wrote that it has the version of a rollout. It may still hold its claims, or not be listed yet.
-pub(super) fn is_proven(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {
-    let progress = found.get(&Key::Progress(order, host.clone()));
-    let progress = progress.and_then(|entry| keys::Progress::read(&entry.value).ok());
-    progress.is_some_and(|known| known.state == ProgressState::Proven)
-}
-
 /// True if an operator said that the whole host is in maintenance, so that it may be off. A drain does not say that.
 fn is_in_maintenance(host: &HostName, found: &KeySnapshot) -> bool {
     let entry = found.get(&Key::Maintenance(host.clone()));

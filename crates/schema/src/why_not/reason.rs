@@ -124,6 +124,7 @@ pub enum WhyNot {
     Store,
     /// The external script that applies versions on this host.
     ExternalDriver,
+    /// A first instruction.
     Instruction,
     /// The rollout has not been read since it refused the host.
     NotRead,

@@ -99,8 +99,8 @@ fn started(history: &History) -> Vec<(HostName, u32)> {
     started
 }
 
-/// Every host starts in its stage. Those that waited for a limit go by place. The first ones of a stage find nobody who
-/// waits, and go as they come: those that take the claims at once, and as many that ask while claims come back.
+/// Every host starts in its stage. Those that waited for a limit go by place; the first ones find nobody who waits,
+/// and go as they come.
 fn check_starts(forecast: &Forecast, started: &[(HostName, u32)]) {
     let stages: BTreeMap<&HostName, u32> =
         forecast.hosts.iter().filter(|h| h.starts.is_some()).map(|h| (&h.host, h.stage)).collect();
@@ -110,7 +110,7 @@ fn check_starts(forecast: &Forecast, started: &[(HostName, u32)]) {
     let last = forecast.stages.len();
     for stage in 0..u32::try_from(last).expect("few stages") {
         let of_stage = started.iter().filter(|(_, open)| *open == stage).map(|(host, _)| host);
-        let waited: Vec<&HostName> = of_stage.skip(2 * AT_ONCE).collect();
+        let waited: Vec<&HostName> = of_stage.skip(AT_ONCE).collect();
         let planned = forecast.hosts.iter().map(|planned| &planned.host).filter(|host| waited.contains(host));
         for (planned_at, host) in planned.enumerate() {
             let at = waited.iter().position(|other| *other == host).expect("one of them");
@@ -163,7 +163,9 @@ fn a_halt_happens_where_it_was_planned() {
     assert_eq!(forecast.halt.as_ref().map(|(_, why)| why), Some(why));
     let started = started(&history);
     let planned = forecast.hosts.iter().filter(|host| host.starts.is_some()).count();
-    assert!(started.len().abs_diff(planned) <= AT_ONCE, "planned {planned} hosts, {} started", started.len());
+    // The order within as many hosts as go at once is drawn, and so many are under way when the rollout halts.
+    let differs = started.len().abs_diff(planned);
+    assert!(differs <= 2 * AT_ONCE, "planned {planned} hosts, {} started", started.len());
     let stage = |open: Option<u32>| open.expect("a host started");
     let planned_stage = forecast.hosts.iter().filter(|h| h.starts.is_some()).map(|h| h.stage).max();
     assert_eq!(stage(started.last().map(|(_, open)| *open)), stage(planned_stage));

@@ -158,14 +158,14 @@ fn scope_of(text: &str, name: Option<&str>) -> Result<ConfigScope, Wrong> {
     }
 }
 
-/// Returns key and value from one argument, as the fourth generation writes them, or from two, as the fifth
-/// does.
 /// A key and its new value.
 struct Data<'a> {
     key: &'a str,
     value: &'a str,
 }
 
+/// Returns key and value from one argument, as the fourth generation writes them, or from two, as the fifth
+/// does.
 fn data_of(data: &[String]) -> Result<Data<'_>, Wrong> {
     match data {
         [key, value] => Ok(Data { key, value }),

@@ -78,6 +78,7 @@ pub(super) struct Verification<'a> {
 /// The hosts to check, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedHosts<'a> {
+    /// Sorted, each once.
     pub(super) names: Vec<&'a str>,
     /// The spellings with capitals that were given: older agents keep such keys.
     pub(super) former: HashMap<&'a str, &'a str>,

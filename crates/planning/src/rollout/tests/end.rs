@@ -166,14 +166,37 @@ fn a_host_is_through_with_a_rollout_when_it_is_proven_or_goes_no_further_by_itse
 }
 
 #[test]
+fn claims_and_versions_are_watched_while_few_hosts_are_waited_for() {
+    let check = |task: &EndTask, expected: bool| {
+        let ranges = task.follows(ORDER);
+        for range in [Prefix::Claimed, Prefix::Announced] {
+            assert_eq!(ranges.contains(&range), expected, "{task:?} {range:?}");
+        }
+        for range in [Prefix::Lives, Prefix::Rollout(ORDER), Prefix::ProgressOf(ORDER)] {
+            assert!(ranges.contains(&range), "{task:?} {range:?}");
+        }
+    };
+    check(&EndTask::Wait(0), true);
+    check(&EndTask::Wait(20), true);
+    check(&EndTask::Wait(21), false);
+    check(&EndTask::Tell(1000), true);
+    let mut found = Found::default();
+    found.hosts("web", 30).put(&Key::Store, r#"{"lineage":"l","epoch":0}"#, 1);
+    found.put(&Key::CurrentVersion, "v2", 50).with_record();
+    for number in 0..30 {
+        found.live(&format!("web{number}"));
+    }
+    assert_eq!(found.end_task(), EndTask::Wait(30));
+}
+
+#[test]
 fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
     let check = |name: &str, change: &dyn Fn(&mut Found), expected: &str| {
         let mut found = two_hosts();
         change(&mut found);
         let task = match found.end_task() {
             EndTask::Stop => "stop",
-            EndTask::Wait(WaitsFor::Progress) => "wait for progress",
-            EndTask::Wait(WaitsFor::Release) => "wait for release",
+            EndTask::Wait(_) => "wait",
             EndTask::Tell(_) => "tell",
             EndTask::LookAfter(_) => "look after",
             EndTask::Halt(_) => "halt",
@@ -187,29 +210,19 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
     };
     check("the other does not run", &|_| {}, "end");
     check("the other gave up", &|f| gave_up(f, "web1"), "end");
-    check("the other goes on", &|f| drop(f.live("web1").record()), "wait for progress");
-    let proven = |f: &mut Found| {
-        f.live("web1").progress("web1", ProgressState::Proven);
-    };
-    check("the other is proven and not listed yet", &proven, "wait for release");
-    check(
-        "the other is proven, listed, and holds its claims",
-        &|f| {
-            proven(f);
-            f.put(&Key::Announced(host("web1")), "v2", 68).claimed("web1", false);
-        },
-        "wait for release",
-    );
+    check("the other goes on", &|f| drop(f.live("web1").record()), "wait");
+    let proven = |f: &mut Found| drop(f.live("web1").progress("web1", ProgressState::Proven).record());
+    check("the other is proven and not listed yet", &proven, "wait");
     check("another version is desired", &|f| drop(f.put(&Key::CurrentVersion, "v3", 90).record()), "stop");
     check("the other vanished", &|f| drop(f.claimed("web1", false).record()), "look after");
     let vanished = |f: &mut Found| drop(f.progress("web1", ProgressState::Proven).record());
     check("the other vanished after its proof", &vanished, "look after");
     let none = |f: &mut Found| drop(f.put(&Key::Announced(host("web0")), "v1", 69).record());
-    check("none is proven", &none, "wait for progress");
+    check("none is proven", &none, "wait");
     check(
         "it is halted",
         &|f| drop(f.put(&Key::Halt(ORDER), r#"{"at":1,"by":"x","why":"y"}"#, 70).record()),
-        "wait for progress",
+        "wait",
     );
     let two = |f: &mut Found| {
         gave_up(f, "web1");
