@@ -161,11 +161,13 @@ fn an_ended_certificate_stops_clients_and_not_the_observer() {
     std::fs::copy(cert, directory.path().join("server.crt")).expect("copied");
     std::fs::copy(key, directory.path().join("server.key")).expect("copied");
     let observer = observer.again();
-    let log = observer.log();
-    assert!(
-        log.contains("server.crt\" ended") && log.contains("it is the one that the observer shows"),
-        "{log}"
-    );
+    // It answers before it has logged that.
+    let says_that = || {
+        let log = observer.log();
+        let says = |part: &str| log.contains(part);
+        (says("server.crt\" ended") && says("it is the one that the observer shows")).then_some(())
+    };
+    wait::until("the log says that the certificate ended", says_that, || observer.log());
     let refused = curl(&observer, &authority, ("/v1/health", &["-H", &bearer(ANN)]));
     assert_eq!(refused.status.code(), Some(60), "{refused:?}");
     let trusting = curl(&observer, &authority, ("/v1/health", &["--insecure", "-H", &bearer(ANN)]));
