@@ -61,6 +61,7 @@ fn own_rows() -> Vec<Row> {
         row("health is not known, which starts no run", "local_health -v", 0, "").says("warning"),
         row("no explanation", "debug_timeout 43", 2, ""),
         row("the fleet cannot be told", "status", 2, ""),
+        row("nobody can account", "unaccounted", 2, ""),
         row("no roster", "hosts list", 2, ""),
         row("nothing is added", "hosts add web-3", 2, ""),
         row("nothing is taken out", "hosts decommission web-1 --force", 2, ""),
@@ -69,6 +70,7 @@ fn own_rows() -> Vec<Row> {
         row("services cannot be told", "services list", 2, ""),
         row("a service cannot be told", "services show web", 2, ""),
         row("nobody can tell what came", "wait_for web", 2, ""),
+        row("a name cannot be told", "dns web.service.consul", 2, ""),
         row("no file without an answer", "cache_services", 2, "")
             .with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
         row("roles cannot be told", "publish_service", 2, "")
@@ -98,6 +100,7 @@ fn own_rows() -> Vec<Row> {
         row("no value is written", "manage_config state global a=b", 2, ""),
         row("no value is set", "set_config a b global", 2, ""),
         row("nothing is enabled", "enable_puppet True global", 2, ""),
+        row("no values can be told", "host_data state", 2, ""),
         row("no value can be told", "check_config a global", 2, ""),
         row("no upgrade", "rolling_upgrade upgrade 44", 2, ""),
         row("no upgrade to wait for", "rolling_upgrade upgrade 44 --retry", 2, ""),
